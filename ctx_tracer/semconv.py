@@ -1,0 +1,72 @@
+"""Every span, event, metric and attribute name that leaves this project, once. docs/telemetry.md explains them.
+
+Names follow OpenTelemetry's conventions where one exists (`service.name`, `process.pid`); `paddle.*` speaks of the
+training job, `ctx.*` of regions, slots and findings, `ctx_tracer.*` of the tracer itself.
+"""
+
+from __future__ import annotations
+
+# Resource
+SERVICE_NAME = "service.name"
+SERVICE_INSTANCE_ID = "service.instance.id"
+HOST_NAME = "host.name"
+PROCESS_PID = "process.pid"
+PROCESS_COMMAND_ARGS = "process.command_args"
+PADDLE_RUN_ID = "paddle.run.id"
+PADDLE_ATTEMPT = "paddle.attempt"
+PADDLE_RANK = "paddle.rank"
+PADDLE_WORLD_SIZE = "paddle.world_size"
+PADDLE_RANK_AXIS = "paddle.rank."  # + axis name: "paddle.rank.mp"
+PADDLE_VERSION = "paddle.version"
+TRACER_VERSION = "ctx_tracer.version"
+
+# Spans
+SPAN_STEP = "train step"
+SPAN_CAPTURE = "recompute capture"
+SPAN_REPLAY = "recompute replay"
+SPAN_EXIT = "process exit"
+
+# On every span
+STEP = "paddle.step"
+
+# On `train step`: how the step went, as counts of this step
+REGIONS_CAPTURED = "ctx.regions.captured"
+REGIONS_REPLAYED = "ctx.regions.replayed"
+SLOTS_COMPARED = "ctx.slots.compared"
+OWN_SECONDS = "ctx_tracer.own.seconds"  # time the probe itself took in this step
+DROPPED = "ctx_tracer.dropped."  # + reason, cumulative: "ctx_tracer.dropped.ring_overwritten"
+
+# On `recompute capture` and `recompute replay`
+MICRO_BATCH = "paddle.micro_batch"
+REGION_NAME = "ctx.region.name"
+REGION_ORDINAL = "ctx.region.ordinal"
+REGION_SOURCE = "ctx.region.source"
+REGION_MODE = "ctx.region.mode"
+REGION_TOKEN = "ctx.region.token"  # number of this region within its process
+REGION_VERDICT = "ctx.region.verdict"  # on replay: match | mismatch | undecided
+SLOT_COUNT = "ctx.slot.count"
+# Arrays, one element a slot
+SLOT_NAMES = "ctx.slot.name"
+SLOT_SHAPES = "ctx.slot.shape"  # "2x4"
+SLOT_DTYPES = "ctx.slot.dtype"
+SLOT_INITIALIZED = "ctx.slot.initialized"
+SLOT_HAS_GRAD = "ctx.slot.has_grad"
+SLOT_STOP_GRADIENT = "ctx.slot.stop_gradient"
+SLOT_PLACEMENTS = "ctx.slot.placements"  # "[Shard(1)]"; "" for a dense tensor
+SLOT_PROCESS_MESH = "ctx.slot.process_mesh"
+
+# On `process exit`
+EXIT_CODE = "process.exit.code"
+EXIT_SIGNAL = "ctx_tracer.exit.signal"  # "SIGSEGV"
+
+# Event `ctx.finding`, on the span it belongs to. Counts are cumulative, so a re-sent event changes nothing.
+EVENT_FINDING = "ctx.finding"
+FINDING_RULE = "ctx.finding.rule"
+FINDING_SLUG = "ctx.finding.slug"
+FINDING_SEVERITY = "ctx.finding.severity"
+FINDING_MESSAGE = "ctx.finding.message"
+FINDING_COUNT = "ctx.finding.count"
+FINDING_JSON = "ctx.finding.json"  # the whole finding, as Finding.to_dict(), for the collector
+FINDING_CAPTURED = "ctx.finding.captured"  # JSON of the facts, for people who look at spans in another tool
+FINDING_PRODUCED = "ctx.finding.produced"
+FINDING_SERVED = "ctx.finding.served"
