@@ -35,8 +35,8 @@ SKIP_VARIABLE = "CTX_TRACER_SKIP_DASHBOARD"
 WHEEL_NODE_VARIABLE = "CTX_TRACER_WHEEL_NODE"
 
 STAMP = ".source-hash"
-#: Folders of dashboards/web that hold no source.
-NOT_SOURCES = frozenset({"node_modules", "dist", "test-results", "coverage", ".vite", ".svelte-kit"})
+#: Folders of dashboards/web whose files do not change the built page.
+NOT_SOURCES = frozenset({"node_modules", "dist", "tests", "coverage"})
 
 
 class DashboardError(Exception):
@@ -156,7 +156,7 @@ class Dashboard:
             )
         before = self.source_hash()
         self._npm(node, "ci", "--no-audit", "--no-fund")
-        self._npm(node, "run", "build", "--", "--outDir", str(self.static), "--emptyOutDir")
+        self._npm(node, "run", "build")
         if not (self.static / "index.html").is_file():
             raise DashboardError(f"`npm run build` left no index.html in {self.static}")
         # Sources that changed while they were built make the result stale, which is what `before` says.
