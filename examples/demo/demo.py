@@ -1,0 +1,185 @@
+"""A real training run on two ranks with a real fault, and what ctx-tracer says about it. `./run demo` starts it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from processes import free_port, last_line, port_is_free, running, wait_until_ready
+from rich.console import Console
+from rich.table import Table
+from scenarios import SCENARIOS, Scenario
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+# Where OpenTelemetry's exporters look for a collector.
+USUAL_PORT = 4318
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class DemoError(Exception):
+    """Something that the demo needs is not there; the text is the one line that says what."""
+
+
+def main() -> int:
+    """Run one scenario; 0 when it showed what it is meant to show."""
+    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
+    parser.add_argument("--scenario", choices=list(SCENARIOS), default="adapter")
+    parser.add_argument("--exit", action="store_true", help="end after the verdict instead of keeping the page open")
+    parser.add_argument("--json", action="store_true", help="print the report, and nothing else, on stdout")
+    parser.add_argument("--port", type=int, help=f"the collector's port (default {USUAL_PORT}, or a free one)")
+    options = parser.parse_args()
+    screen = Console(stderr=options.json, highlight=False)
+    for number in STOPPING:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return demonstrate(SCENARIOS[options.scenario], options, screen)
+    except DemoError as error:
+        screen.print(f"[red]demo:[/] {error}", soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        screen.print("\nStopped.")
+        return 130
+
+
+def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console) -> int:
+    """Collector, training, verdict, page. Raises DemoError when one of them cannot be had."""
+    check_environment()
+    port = choose_port(options.port)
+    url, run = f"http://127.0.0.1:{port}", f"demo-{scenario.name}-{time.strftime('%H%M%S')}"
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctx-tracer-demo-")))
+        collector_log = stack.enter_context((folder / "collector.log").open("wb"))
+        collector = stack.enter_context(running(serve_command(port, folder), collector_log))
+        screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
+        screen.print(f"Two ranks train, the page is at {url}/runs/{run}\n", soft_wrap=True)
+        training = stack.enter_context(
+            running(train_command(scenario, url, folder), subprocess.PIPE, {"CTX_TRACER_RUN_ID": run})
+        )
+        stack.callback(ignore_signals)  # runs first on the way out: a second Ctrl-C must not leave a program behind
+        problem = wait_until_ready(url, collector, folder / "collector.log")
+        if problem:
+            raise DemoError(problem)
+        show_progress(training, folder / "training.log", screen)
+        report = read_report(folder)
+        wrong = scenario.missing(report) + not_shown(scenario, url, run)
+        if options.json:
+            print(json.dumps(report, indent=2), flush=True)
+        conclude(report, wrong, f"{url}/runs/{run}", screen)
+        if not options.exit:
+            screen.print("The page stays open until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                collector.wait()
+                raise DemoError(
+                    f"the collector ended with {collector.returncode}: {last_line(folder / 'collector.log')}"
+                )
+    return 1 if wrong else 0
+
+
+def ignore_signals() -> None:
+    """From here on the demo ends by itself."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def check_environment() -> None:
+    """Raises DemoError in an environment that `./run` has not made."""
+    for module, what in (("paddle", "Paddle"), ("ctx_tracer", "ctx-tracer"), ("fastapi", "the collector")):
+        if importlib.util.find_spec(module) is None:
+            raise DemoError(f"{what} is not installed in {sys.prefix}; start the demo with ./run demo")
+
+
+def choose_port(wanted: int | None) -> int:
+    """The port asked for, else the usual one, else a free one. Raises DemoError when the one asked for is taken."""
+    if wanted is not None and not port_is_free(wanted):
+        raise DemoError(f"port {wanted} is taken; leave --port out and a free one is used")
+    if wanted is not None:
+        return wanted
+    return USUAL_PORT if port_is_free(USUAL_PORT) else free_port()
+
+
+def serve_command(port: int, folder: Path) -> list[str]:
+    """The collector with the embedded store, in a folder that goes when the demo ends."""
+    return [sys.executable, "-m", "ctx_tracer.cli", "serve", "--port", str(port), "--data", str(folder / "store")]
+
+
+def train_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
+    """`ctx-tracer run` around Paddle's launcher, in the environment that has the scenario's Paddle."""
+    logs = folder / "ranks"
+    launch = ["python", "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
+    traced = ["ctx-tracer", "run", "--collector", url, "--report", str(folder / "report.json"), "--"]
+    job = [*launch, "--log_dir", str(logs), str(HERE / scenario.script), *scenario.arguments]
+    with_paddle = [str(ROOT / "run"), "with-paddle", scenario.paddle] if scenario.paddle else []
+    return [*with_paddle, *traced, *job]
+
+
+def show_progress(training: subprocess.Popen[bytes], log: Path, screen: Console) -> None:
+    """Show the steps and what ctx-tracer says as they come; the rest goes to the log."""
+    assert training.stdout is not None
+    with log.open("wb") as file:
+        for raw in training.stdout:
+            file.write(raw)
+            file.flush()
+            line = raw.decode(errors="replace").rstrip()
+            if line.startswith(("step ", "ctx-tracer", "Preparing", "  + ", "run: ")):
+                screen.print(line, markup=False, soft_wrap=True)
+    training.wait()
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report of `ctx-tracer run`. Raises DemoError when there is none."""
+    try:
+        report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    except FileNotFoundError:
+        kept = shutil.copy(folder / "training.log", Path(tempfile.gettempdir()) / "ctx-tracer-demo.log")
+        said = last_line(folder / "training.log")
+        raise DemoError(f"training ended without a report: {said} (all of it: {kept})") from None
+    return report
+
+
+def not_shown(scenario: Scenario, url: str, run: str) -> list[str]:
+    """What the collector, and so the page, does not know of the expected findings."""
+    with urllib.request.urlopen(f"{url}/api/v1/alerts?run={run}", timeout=10) as answer:
+        alerts = json.load(answer)["alerts"]
+    shown = {(alert["rule"], rank) for alert in alerts for rank in alert["ranks"]}
+    wanted = [(rule, rank) for rule in scenario.expected for rank in (0, 1)]
+    return [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
+
+
+def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Console) -> None:
+    """The sentence, the findings, the link."""
+    screen.print(f"\n[bold]{report['sentence']}[/]\n", soft_wrap=True)
+    if report["findings"]:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for column in ("rule", "ranks", "region", "tensor", "since step"):
+            table.add_column(column)
+        for finding in report["findings"]:
+            table.add_row(
+                f"{finding['rule']} {finding['slug']}",
+                ", ".join(map(str, finding["ranks"])),
+                (finding["region"] or {}).get("name", ""),
+                (finding["tensor"] or {}).get("name") or "",
+                str(finding["step"]["first"]),
+            )
+        screen.print(table)
+        screen.print(f"\nWhat to do: {report['findings'][0]['remedy']}", soft_wrap=True)
+    for line in wrong:
+        screen.print(f"[red]not as it should be:[/] {line}", soft_wrap=True)
+    screen.print(f"\n{link}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())
