@@ -1,0 +1,287 @@
+"""The reading end of a record, in another process: of a file that grows, of a copy, or of what a dead process left.
+
+Nothing read is trusted. An entry counts only if it is whole: its crc is right and its number goes up. What was
+overwritten before it was read is counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import mmap
+import os
+import time
+import zlib
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from ctx_tracer.model import Finding, Identity
+from ctx_tracer.record import layout
+from ctx_tracer.record.findings import decode_finding
+from ctx_tracer.record.layout import Activity, Definition, Event, Progress
+
+_WORDS = layout.PROGRESS_OFFSET // 8
+_ATTEMPTS = 4  # at reading what a writer may be moving under us
+# An entry may become visible after the head that publishes it on a processor with weak ordering, in far less than this.
+_PAUSE_S = 0.0005
+
+
+class RecordError(ValueError):
+    """The file is not a record that can be read; the message names the file and says why."""
+
+
+Entry = Tuple[int, int, int, int, int, int, bytes]  # offset, sequence, time_ns, kind, state, flags, payload
+
+
+class RecordReader:
+    """Reads one record. Raises RecordError if `path` is not one, OSError if it cannot be opened."""
+
+    identity: Identity
+    lost: int  # events overwritten, or damaged, before they were read
+
+    def __init__(self, path: str) -> None:
+        self.lost = 0
+        self._map = _open(path)
+        try:
+            self._view = memoryview(self._map)
+            self.identity, parts = _header(path, self._view)
+        except RecordError:
+            self._view.release()
+            self._map.close()
+            raise
+        self._words = self._view.cast("Q")
+        self._signed = self._view.cast("q")
+        self._parts = parts
+        self._position = 0  # in the ring: all before it has been read
+        self._sequence = 0  # of the newest event read
+        self._definitions: Dict[int, Definition] = {}
+        self._definitions_read = 0
+        self._findings: Dict[int, Finding] = {}
+        self._findings_read = 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        for view in (self._signed, self._words, self._view):
+            view.release()
+        self._map.close()
+
+    # Ring
+
+    def poll(self) -> List[Event]:
+        """New events, oldest first. Costs next to nothing when there are none."""
+        words = self._words
+        if words[_WORDS + layout.RING_HEAD] == self._position:
+            return []
+        events: List[Event] = []
+        for attempt in range(_ATTEMPTS):
+            published = words[_WORDS + layout.RING_SEQUENCE]
+            head = words[_WORDS + layout.RING_HEAD]
+            data, start = self._copy_ring(head)
+            if data is None:
+                continue
+            last = attempt == _ATTEMPTS - 1
+            whole = self._take(data, start, last, events)
+            if whole or last:
+                self._position = head
+                if published > self._sequence:
+                    self.lost += published - self._sequence
+                    self._sequence = published
+                break
+            time.sleep(_PAUSE_S)
+        return events
+
+    def _copy_ring(self, head: int) -> Tuple[Optional[bytes], int]:
+        """What lies between the last position and `head` and was not overwritten meanwhile, and where it starts."""
+        offset, size = self._parts.ring
+        tail = self._words[_WORDS + layout.RING_TAIL]
+        start = max(self._position, tail, head - size)
+        if start >= head or start & 7 or head & 7:
+            return None, 0
+        a, b = start % size, head % size
+        if a < b:
+            data = bytes(self._view[offset + a : offset + b])
+        else:
+            data = bytes(self._view[offset + a : offset + size]) + bytes(self._view[offset : offset + b])
+        safe = self._words[_WORDS + layout.RING_TAIL]
+        if safe >= head:
+            return None, 0
+        if safe > start:
+            return data[safe - start :], safe
+        return data, start
+
+    def _take(self, data: bytes, start: int, skip: bool, events: List[Event]) -> bool:
+        """Append the events of `data`, which begins at ring position `start`; False when it stopped at a broken entry."""
+        for offset, sequence, *rest in _entries(data, self._sequence, skip):
+            event = self._event(sequence, *rest)
+            if event is None:
+                continue
+            self.lost += sequence - self._sequence - 1
+            self._sequence = sequence
+            events.append(event)
+            self._position = start + offset
+        return self._position == start + len(data)
+
+    def _event(
+        self, sequence: int, time_ns: int, kind: int, state: int, flags: int, payload: bytes
+    ) -> Optional[Event]:
+        size = len(payload)
+        if kind == layout.KIND_REGION and size == layout.REGION_PAYLOAD.size and state < len(layout.STATES):
+            token, step, path, signature, ordinal, micro_batch, slots, _ = layout.REGION_PAYLOAD.unpack(payload)
+            name = layout.STATES[state]
+            return layout.RegionEvent(
+                sequence, time_ns, name, token, path, signature, step, ordinal, micro_batch, slots, flags
+            )
+        if kind == layout.KIND_STEP and size == layout.STEP_PAYLOAD.size:
+            return layout.StepEvent(sequence, time_ns, *layout.STEP_PAYLOAD.unpack(payload))
+        if kind == layout.KIND_FINDING and size == layout.FINDING_PAYLOAD.size:
+            (index,) = layout.FINDING_PAYLOAD.unpack(payload)
+            self._read_findings()
+            return layout.FindingEvent(sequence, time_ns, index, self._findings.get(index))
+        if kind == layout.KIND_DETAIL:
+            named = _named(payload)
+            return None if named is None else layout.DetailEvent(sequence, time_ns, *named)
+        return None
+
+    # Areas that only grow
+
+    def definitions(self) -> Dict[int, Definition]:
+        """All definitions so far, by id. The same dictionary at every call, grown."""
+        entries, self._definitions_read = self._grown(
+            self._parts.definitions, layout.DEFINITIONS_USED, self._definitions_read
+        )
+        for _, number, _, kind, _, _, payload in entries:
+            named = _named(payload) if kind == layout.KIND_DEFINITION else None
+            if named is not None:
+                self._definitions[number] = Definition(number, *named)
+        return self._definitions
+
+    def findings(self) -> List[Finding]:
+        """All findings so far in the order of their first occurrence, each with its count and last step of now."""
+        self._read_findings()
+        return [self._current(index, finding) for index, finding in sorted(self._findings.items())]
+
+    def _read_findings(self) -> None:
+        entries, self._findings_read = self._grown(self._parts.findings, layout.FINDINGS_USED, self._findings_read)
+        for _, number, _, kind, _, _, payload in entries:
+            if kind == layout.KIND_FINDING_BODY and 0 < number <= layout.MAX_FINDINGS:
+                try:
+                    self._findings[number - 1] = decode_finding(payload)
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    continue
+
+    def _current(self, index: int, finding: Finding) -> Finding:
+        at = layout.TABLE_OFFSET // 8 + 2 * index
+        last = self._signed[at + 1]
+        return dataclasses.replace(
+            finding,
+            count=max(self._words[at], finding.count),
+            last_step=finding.last_step if last == layout.NO_STEP else last,
+        )
+
+    def _grown(self, area: Tuple[int, int], word: int, read: int) -> Tuple[List[Entry], int]:
+        """The entries of an area after `read`, and how far it has been read now."""
+        used = min(self._words[_WORDS + word], area[1]) & ~7
+        if used <= read:
+            return [], read
+        entries: List[Entry] = []
+        for attempt in range(_ATTEMPTS):
+            data = bytes(self._view[area[0] + read : area[0] + used])
+            entries = list(_entries(data, 0, attempt == _ATTEMPTS - 1))
+            if entries and entries[-1][0] == len(data):
+                break
+            time.sleep(_PAUSE_S)
+        return entries, used
+
+    # Words
+
+    def counters(self) -> Dict[str, int]:
+        """Every counter of `layout.COUNTERS`."""
+        return {name: self._words[_WORDS + word] for name, word in layout.COUNTER_WORDS.items()}
+
+    def progress(self) -> Progress:
+        """What the process is doing now, or was doing when it died."""
+        return Progress(
+            step=self._signed[_WORDS + layout.STEP],
+            micro_batch=self._signed[_WORDS + layout.MICRO_BATCH],
+            phase=self._signed[_WORDS + layout.PHASE],
+            time_ns=self._words[_WORDS + layout.LAST_EVENT],
+            activities=self._activities(),
+            clean_end=self._words[_WORDS + layout.CLEAN_END] == 1,
+        )
+
+    def _activities(self) -> Tuple[Activity, ...]:
+        for _ in range(64):  # the writer needs a microsecond for each change, so a few tries do
+            generation = self._words[_WORDS + layout.ACTIVITY_GENERATION]
+            start = layout.ACTIVITY_OFFSETS[generation & 1]
+            crc, count = layout.ACTIVITY_HEAD.unpack_from(self._view, start)
+            start += layout.ACTIVITY_HEAD.size
+            if generation == 0 or count > layout.ACTIVITY_DEPTH:
+                return ()
+            data = bytes(self._view[start : start + count * layout.ACTIVITY.size])
+            if generation == self._words[_WORDS + layout.ACTIVITY_GENERATION] and zlib.crc32(data, count) == crc:
+                return tuple(
+                    Activity(layout.STATES[state], token, path, time_ns)
+                    for token, time_ns, path, state in layout.ACTIVITY.iter_unpack(data)
+                    if state < len(layout.STATES)
+                )
+        return ()
+
+
+def _open(path: str) -> mmap.mmap:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < layout.HEADER.size:
+            raise RecordError("{}: not a record: only {} bytes".format(path, size))
+        return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+
+
+def _header(path: str, view: memoryview) -> Tuple[Identity, layout.Areas]:
+    magic, version, length, size, *places, _, crc = layout.HEADER.unpack_from(view)
+    if magic != layout.MAGIC:
+        raise RecordError("{}: not a record, or one that is not finished yet".format(path))
+    if version != layout.VERSION:
+        raise RecordError("{}: layout version {}; this reader knows {}".format(path, version, layout.VERSION))
+    if len(view) < size or layout.HEADER.size + length > layout.HEADER_SIZE:
+        raise RecordError("{}: truncated: {} bytes of {}".format(path, len(view), size))
+    payload = bytes(view[layout.HEADER.size : layout.HEADER.size + length])
+    head = bytes(view[: layout.HEADER.size - 4])
+    if zlib.crc32(payload, zlib.crc32(head)) != crc:
+        raise RecordError("{}: damaged header".format(path))
+    table, _, *rest = places
+    pairs = list(zip(rest[::2], rest[1::2]))
+    if table != layout.TABLE_OFFSET or any(start & 7 or span & 7 or start + span > size for start, span in pairs):
+        raise RecordError("{}: damaged header".format(path))
+    try:
+        identity = Identity.from_dict(json.loads(payload))
+    except (ValueError, TypeError) as error:
+        raise RecordError("{}: no identity: {}".format(path, error)) from error
+    return identity, layout.Areas(size, *pairs)
+
+
+def _entries(data: bytes, sequence: int, skip: bool) -> Iterator[Entry]:
+    """The whole entries of `data` with rising sequence numbers above `sequence`; `offset` is where each ends.
+
+    It ends at the first broken entry, or with `skip` goes on at the next whole one.
+    """
+    offset = 0
+    end = len(data)
+    header = layout.ENTRY
+    while offset + header.size <= end:
+        length, crc, number, time_ns, kind, state, flags = header.unpack_from(data, offset)
+        stop = offset + header.size + length
+        if number > sequence and stop <= end and zlib.crc32(data[offset + 8 : stop], length) == crc:
+            sequence = number
+            payload = data[offset + header.size : stop]
+            offset = (stop + 7) & ~7
+            yield offset, number, time_ns, kind, state, flags, payload
+        elif skip:
+            offset += 8
+        else:
+            return
+
+
+def _named(payload: bytes) -> Optional[Tuple[str, Dict[str, object]]]:
+    try:
+        kind, data = json.loads(payload)
+    except (ValueError, TypeError):
+        return None
+    return (kind, data) if isinstance(kind, str) and isinstance(data, dict) else None
