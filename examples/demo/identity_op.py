@@ -37,8 +37,8 @@ def stand_in_for_all_reduce_on_calc_stream(group: Any, tensor: paddle.Tensor, op
     group.all_reduce(tensor, op, True).wait()
 
 
-def run_on_cpu() -> None:
-    """Put the two stand-ins in place. On GPUs none of this is needed."""
+def start() -> None:
+    """Tensor parallel over two CPU ranks, with the two stand-ins in place. On GPUs none of them is needed."""
 
     class Ops:
         """`_C_ops` as mp_ops sees it."""
@@ -50,6 +50,14 @@ def run_on_cpu() -> None:
 
     mp_ops._C_ops = Ops()
     core.ProcessGroup.all_reduce_on_calc_stream = stand_in_for_all_reduce_on_calc_stream
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {
+        "dp_degree": 1,
+        "mp_degree": 2,
+        "pp_degree": 1,
+        "mp_configs": {"need_broadcast_data": False},
+    }
+    fleet.init(is_collective=True, strategy=strategy)
 
 
 class FeedForward(nn.Layer):
@@ -88,17 +96,9 @@ def main() -> None:
     parser.add_argument("--skip-step", type=int, default=4, help="the step from which on the identity is skipped")
     options = parser.parse_args()
 
-    run_on_cpu()
-    strategy = fleet.DistributedStrategy()
-    strategy.hybrid_configs = {
-        "dp_degree": 1,
-        "mp_degree": 2,
-        "pp_degree": 1,
-        "mp_configs": {"need_broadcast_data": False},
-    }
-    fleet.init(is_collective=True, strategy=strategy)
+    start()
     rank = paddle.distributed.get_rank()
-    paddle.seed(2024)
+    fleet.meta_parallel.model_parallel_random_seed(2024)
     model = fleet.distributed_model(Model())
     optimizer = fleet.distributed_optimizer(paddle.optimizer.AdamW(5e-3, parameters=model.parameters()))
 

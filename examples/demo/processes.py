@@ -10,11 +10,9 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
 
 # The launcher waits for its ranks, and `ctx-tracer run` writes its report after them.
 GRACE_S = 15

@@ -1,0 +1,71 @@
+"""Training cannot tell that it is traced, and healthy training gives no finding.
+
+The programs in programs/healthy are trained with and without the tracer; losses and parameters must be equal as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import PaddleEnvironment
+
+pytestmark = [pytest.mark.paddle, pytest.mark.timeout(600)]
+
+PROGRAMS = Path(__file__).parent / "programs" / "healthy"
+#: What is started, on how many ranks, and which programs it trains.
+JOBS = {
+    "one_rank.py": (
+        1,
+        "blocks sequential dropout accumulation tied_frozen lora variable_length moe gan evaluation pylayer",
+    ),
+    "two_ranks.py": (2, "data_parallel semi_auto semi_auto_2d"),
+    "tensor_parallel.py": (2, "tensor_parallel"),
+}
+
+
+def train(paddle: PaddleEnvironment, job: str, folder: Path, *tracer: str | Path) -> list[dict[str, Any]]:
+    """Start a job, under `tracer` if given, and return the lines it printed, in order of rank."""
+    ranks = JOBS[job][0]
+    logs = folder / f"ranks-{'traced' if tracer else 'plain'}"
+    launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", ranks, "--backend", "gloo", "--log_dir", logs]
+    command = [paddle.python, *(launcher if ranks > 1 else []), PROGRAMS / job]
+    ended = paddle.run(*tracer, *command, cwd=folder, OMP_NUM_THREADS="1")
+    texts = [path.read_text() for path in sorted(logs.glob("workerlog.*"))] if ranks > 1 else [ended.stdout]
+    assert ended.returncode == 0, "\n".join([ended.stdout, ended.stderr, *texts])
+    return [
+        {"rank": rank, **json.loads(line)}
+        for rank, text in enumerate(texts)
+        for line in text.splitlines()
+        if line.startswith("{")
+    ]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_healthy_training_is_the_same_to_the_last_bit_and_without_a_finding(
+    paddle: PaddleEnvironment, job: str, tmp_path: Path
+) -> None:
+    if paddle.release < (3,):
+        pytest.skip("on a CPU, Paddle 2.6 cannot restore random generators in hook mode, so these jobs are not healthy")
+    ranks, programs = JOBS[job]
+    plain = train(paddle, job, tmp_path)
+    assert [(line["program"], line["mode"], line["rank"]) for line in plain] == [
+        (program, mode, rank) for rank in range(ranks) for program in programs.split() for mode in ("hook", "reentrant")
+    ]
+
+    report_file = tmp_path / "report.json"
+    traced = train(paddle, job, tmp_path, paddle.ctx_tracer, "run", "--report", report_file, "--")
+
+    assert traced == plain
+    report = json.loads(report_file.read_text())
+    assert [finding for finding in report["findings"] if finding["severity"] != "info"] == []
+    assert report["verdict"] == "match", report["undecided"]
+    assert {process["rank"] for process in report["processes"]} == set(range(ranks))
+    # The tracer was there and saw the regions of both modes: at least two a program, mode and step.
+    assert report["coverage"]["regions_captured"] >= 2 * len(plain) * 3
+    assert report["coverage"]["regions_replayed"] >= 2 * len(plain) * 3
+    assert report["dropped"] == {}
