@@ -1,4 +1,7 @@
-"""A finding as JSON of the findings area and back. The catalogue's words are added where a finding is shown, not here."""
+"""Findings: as JSON and back, and the writer's table of those already seen.
+
+The words of the catalogue are added where a finding is shown, not here.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import json
 from typing import Any, Dict
 
 from ctx_tracer.model import Finding
-from ctx_tracer.record.layout import MAX_FINDING
+from ctx_tracer.record import layout
 from ctx_tracer.record.plain import encode
+from ctx_tracer.record.ring import Area
 
 # What a finding can do without, first what it can best do without: the first of a key must always be stored.
 _EXPENDABLE = ("detail", "served", "produced", "captured", "tensor", "known_issue", "differs", "ranks", "processes")
@@ -38,13 +42,60 @@ def encode_finding(finding: Finding) -> bytes:
     }
     payload = encode(data)
     for name in _EXPENDABLE:
-        if len(payload) <= MAX_FINDING:
+        if len(payload) <= layout.MAX_FINDING:
             return payload
         data[name] = None
-        payload = encode(data, 1024)
-    return payload if len(payload) <= MAX_FINDING else encode(data, 256)
+        payload = encode(data, 512)  # characters of each text, 12 bytes each at worst
+    return payload
 
 
 def decode_finding(payload: bytes) -> Finding:
     """The inverse of `encode_finding`. Raises ValueError, KeyError or TypeError on anything else."""
-    return Finding.from_dict(json.loads(payload))
+    data = json.loads(payload)
+    if not isinstance(data, dict):
+        raise TypeError("a finding is an object")
+    return Finding.from_dict(data)
+
+
+class Seen:
+    """What is known of a finding already seen."""
+
+    __slots__ = ("count", "index")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.index = -1  # in the table; -1 where there was no room
+
+
+class FindingTable:
+    """The findings area and the words beside it that later occurrences move. One caller at a time."""
+
+    def __init__(self, view: memoryview, area: Area) -> None:
+        table = view[layout.TABLE_OFFSET : layout.TABLE_OFFSET + layout.TABLE_SIZE]
+        self._counts = table.cast("Q")
+        self._last_steps = table.cast("q")
+        self._area = area
+        self._stored = 0
+
+    def first(self, seen: Seen, now: int, count: int, last: int, payload: bytes) -> bool:
+        """Store a finding with its count and last step (`layout.NO_STEP` without one); False when there is no room."""
+        seen.count += count
+        index = self._stored
+        if index == layout.MAX_FINDINGS:
+            return False
+        self._counts[2 * index] = seen.count
+        self._last_steps[2 * index + 1] = last
+        body = layout.ENTRY_BODY.pack(index + 1, now, layout.KIND_FINDING_BODY, 0, 0) + payload
+        if not self._area.append(len(payload), body):
+            return False
+        self._stored = index + 1
+        seen.index = index
+        return True
+
+    def again(self, seen: Seen, count: int, last: int) -> None:
+        """Another occurrence: moves the count and, if it has one, the last step."""
+        seen.count += count
+        if seen.index >= 0:
+            self._counts[2 * seen.index] = seen.count
+            if last != layout.NO_STEP:
+                self._last_steps[2 * seen.index + 1] = last

@@ -25,8 +25,8 @@ PAGE = 4096
 HEADER = struct.Struct("<8sIIQQQQQQQQQII")
 HEADER_SIZE = 16 << 10  # an identity is about 500 bytes; a long command line is cut to fit
 
-# Progress page: 8-byte words, each stored at once, so that a reader sees the old value or the new one. Indices count
-# from the start of the page.
+# Progress page: 8-byte words, each stored at once, so that a reader sees the old value or the new one. Indices are
+# words from the start of the page.
 PROGRESS_OFFSET = HEADER_SIZE
 PROGRESS_SIZE = PAGE
 (
@@ -44,8 +44,8 @@ PROGRESS_SIZE = PAGE
 ) = range(11)
 COUNTERS_WORD = 64
 COUNTERS_CAPACITY = 128
-ACTIVITY_OFFSETS = (PROGRESS_OFFSET + 2048, PROGRESS_OFFSET + 3072)
-ACTIVITY_HEAD = struct.Struct("<II")  # crc32 of what follows it, number of activities
+ACTIVITY_OFFSETS = (PROGRESS_OFFSET + 2048, PROGRESS_OFFSET + 3072)  # of two blocks; in bytes of the file
+ACTIVITY_HEAD = struct.Struct("<II")  # number of activities, crc32 of them seeded with the number
 ACTIVITY = struct.Struct("<qQII")  # token, time_ns, path, state
 ACTIVITY_DEPTH = 16  # regions nest three or four deep at most in real models
 
@@ -82,8 +82,7 @@ NO_STEP = -(1 << 63)
 
 # Entries of the definitions, the findings and the ring: 8-byte aligned, a header, then `length` bytes of payload.
 ENTRY = struct.Struct("<IIQQHHI")  # length, crc32, sequence, time_ns, kind, state, flags
-ENTRY_PREFIX = struct.Struct("<II")  # length, crc32 of all that follows, seeded with the length
-ENTRY_BODY = struct.Struct("<QQHHI")  # sequence, time_ns, kind, state, flags
+ENTRY_BODY = struct.Struct("<QQHHI")  # what the crc covers, before the payload; the crc is seeded with the length
 KIND_REGION, KIND_STEP, KIND_DETAIL, KIND_FINDING, KIND_DEFINITION, KIND_FINDING_BODY = range(1, 7)
 # Fixed-size events are packed in one go, body and payload.
 REGION = struct.Struct("<QQHHIqqIIiiiI")  # body; token, step, path, signature, ordinal, micro_batch, slots, 0
@@ -117,7 +116,7 @@ def areas(size: int) -> Areas:
     Raises ValueError below `MIN_SIZE`. `size` is rounded up to whole pages.
     """
     if size < MIN_SIZE:
-        raise ValueError("a record needs at least {} bytes, not {}".format(MIN_SIZE, size))
+        raise ValueError(f"a record needs at least {MIN_SIZE} bytes, not {size}")
     size = (size + PAGE - 1) // PAGE * PAGE
     part = size // 8 // PAGE * PAGE
     start = TABLE_OFFSET + TABLE_SIZE

@@ -49,16 +49,16 @@ def create(directory: str, identity: Identity, size: int) -> Tuple[str, mmap.mma
 
 
 def _open_new(directory: str, identity: Identity) -> Tuple[Path, int]:
-    stem = "rank-{}.pid-{}".format(identity.rank, identity.pid)
+    stem = f"rank-{identity.rank}.pid-{identity.pid}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     for number in range(1, MAX_NAMES + 1):
-        again = "" if number == 1 else ".{}".format(number)
+        again = "" if number == 1 else f".{number}"
         path = Path(directory) / (stem + again + layout.SUFFIX)
         try:
             return path, os.open(path, flags, 0o600)
         except FileExistsError:
             continue
-    raise OSError(errno.EEXIST, "{} records of this process exist already".format(MAX_NAMES), directory)
+    raise OSError(errno.EEXIST, f"{MAX_NAMES} records of this process exist already", directory)
 
 
 def _reserve(descriptor: int, size: int) -> None:

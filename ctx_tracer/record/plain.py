@@ -22,24 +22,28 @@ def text(value: str, limit: int = MAX_TEXT) -> str:
     if not short.isascii():
         short = short.encode("utf-8", "backslashreplace").decode("utf-8")
     length = str.__len__(value)
-    return short if length <= limit else "{}...[{} characters]".format(short, length)
+    return short if length <= limit else f"{short}...[{length} characters]"
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, numbers.Integral):
         whole = int(value)
         # 256 bits hold any hash; decimal text of a much longer integer takes quadratic time.
-        return whole if whole.bit_length() <= 256 else "<int of {} bits>".format(whole.bit_length())
+        return whole if whole.bit_length() <= 256 else f"<int of {whole.bit_length()} bits>"
     real = float(value)
     return real if math.isfinite(real) else repr(real)  # JSON has no NaN
 
 
-def _key(value: Any, limit: int) -> str:
+def _scalar(value: Any, limit: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, str):
         return text(value, limit)
-    if value is None or isinstance(value, (bool, int, float)):
-        return json.dumps(_number(value) if value is not None else None).strip('"')
-    return "<{}>".format(type(value).__name__)
+    if isinstance(value, numbers.Real):
+        return _number(value)
+    if isinstance(value, (bytes, bytearray)):
+        return text(bytes(value[:limit]).decode("utf-8", "backslashreplace"), limit)
+    return f"<{type(value).__name__}>"
 
 
 def plain(value: Any, limit: int = MAX_TEXT) -> Any:
@@ -49,26 +53,30 @@ def plain(value: Any, limit: int = MAX_TEXT) -> Any:
 
 def _plain(value: Any, limit: int, depth: int, left: List[int]) -> Any:
     left[0] -= 1
-    if value is None or value is True or value is False:
-        return value
-    if isinstance(value, str):
-        return text(value, limit)
-    if isinstance(value, numbers.Real):
-        return _number(value)
-    if isinstance(value, (bytes, bytearray)):
-        return text(bytes(value[:limit]).decode("utf-8", "backslashreplace"), limit)
-    if depth == 0 or left[0] <= 0:
-        return "<more>"
     if isinstance(value, MappingProxyType):
         value = dict(value)
+    if not isinstance(value, (dict, list, tuple, set, frozenset)):
+        return _scalar(value, limit)
+    if depth == 0 or left[0] <= 0:
+        return "<more>"
+    # Both make a copy first: another thread may change the original.
     if isinstance(value, dict):
-        pairs = list(dict.items(value))[: left[0]]  # a copy: another thread may add to the original
-        return {_key(k, limit): _plain(v, limit, depth - 1, left) for k, v in pairs}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(v, limit, depth - 1, left) for v in list(value)[: left[0]]]
-    return "<{}>".format(type(value).__name__)
+        pairs = list(dict.items(value))[: left[0]]
+        return {str(_scalar(k, limit)): _plain(v, limit, depth - 1, left) for k, v in pairs}
+    return [_plain(v, limit, depth - 1, left) for v in list(value)[: left[0]]]
 
 
 def encode(value: Any, limit: int = MAX_TEXT) -> bytes:
     """Compact ASCII JSON of `plain(value)`."""
     return json.dumps(plain(value, limit), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def unsigned(*values: Any) -> List[int]:
+    """The nearest numbers that 32 bits without a sign can hold; 0 for what is no number."""
+    return [min(max(value, 0), 0xFFFFFFFF) if isinstance(value, int) else 0 for value in values]
+
+
+def signed(bits: int, *values: Any) -> List[int]:
+    """The nearest numbers that `bits` bits and a sign can hold; -1 for what is no number."""
+    bound = 1 << bits
+    return [min(max(value, -bound), bound - 1) if isinstance(value, int) else -1 for value in values]

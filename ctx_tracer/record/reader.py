@@ -6,16 +6,18 @@ overwritten before it was read is counted.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import mmap
 import os
 import time
 import zlib
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.record import layout
+from ctx_tracer.record.entries import Entry, whole_entries
 from ctx_tracer.record.findings import decode_finding
 from ctx_tracer.record.layout import Activity, Definition, Event, Progress
 
@@ -29,9 +31,6 @@ class RecordError(ValueError):
     """The file is not a record that can be read; the message names the file and says why."""
 
 
-Entry = Tuple[int, int, int, int, int, int, bytes]  # offset, sequence, time_ns, kind, state, flags, payload
-
-
 class RecordReader:
     """Reads one record. Raises RecordError if `path` is not one, OSError if it cannot be opened."""
 
@@ -40,6 +39,7 @@ class RecordReader:
 
     def __init__(self, path: str) -> None:
         self.lost = 0
+        self._gaps = 0
         self._map = _open(path)
         try:
             self._view = memoryview(self._map)
@@ -69,22 +69,22 @@ class RecordReader:
     def poll(self) -> List[Event]:
         """New events, oldest first. Costs next to nothing when there are none."""
         words = self._words
-        if words[_WORDS + layout.RING_HEAD] == self._position:
+        before = self._position
+        if words[_WORDS + layout.RING_HEAD] == before:
             return []
         events: List[Event] = []
         for attempt in range(_ATTEMPTS):
-            published = words[_WORDS + layout.RING_SEQUENCE]
+            published = words[_WORDS + layout.RING_SEQUENCE]  # read before the head, written after it
             head = words[_WORDS + layout.RING_HEAD]
             data, start = self._copy_ring(head)
+            last = attempt == _ATTEMPTS - 1
             if data is None:
                 continue
-            last = attempt == _ATTEMPTS - 1
-            whole = self._take(data, start, last, events)
-            if whole or last:
+            if self._take(data, start, last, events):
                 self._position = head
-                if published > self._sequence:
-                    self.lost += published - self._sequence
-                    self._sequence = published
+                # Damaged entries at the very end have no successor yet whose number would tell.
+                unseen = min(published - self._sequence, (head - before) // layout.ENTRY.size)
+                self.lost = self._gaps + max(unseen, 0)
                 break
             time.sleep(_PAUSE_S)
         return events
@@ -109,37 +109,40 @@ class RecordReader:
         return data, start
 
     def _take(self, data: bytes, start: int, skip: bool, events: List[Event]) -> bool:
-        """Append the events of `data`, which begins at ring position `start`; False when it stopped at a broken entry."""
-        for offset, sequence, *rest in _entries(data, self._sequence, skip):
-            event = self._event(sequence, *rest)
-            if event is None:
-                continue
-            self.lost += sequence - self._sequence - 1
-            self._sequence = sequence
-            events.append(event)
-            self._position = start + offset
-        return self._position == start + len(data)
+        """Append the events of `data`, which begins at ring position `start`.
 
-    def _event(
-        self, sequence: int, time_ns: int, kind: int, state: int, flags: int, payload: bytes
-    ) -> Optional[Event]:
+        False when it stopped at a broken entry, where the next attempt goes on; with `skip` it goes to the end.
+        """
+        end = 0
+        for entry in whole_entries(data, self._sequence, skip):
+            event = self._event(entry)
+            if event is not None:
+                self._gaps += entry.sequence - self._sequence - 1
+                self._sequence = entry.sequence
+                events.append(event)
+            end = entry.end
+            self._position = start + end
+        return skip or end == len(data)
+
+    def _event(self, entry: Entry) -> Optional[Event]:
+        kind, payload = entry.kind, entry.payload
+        head = (entry.sequence, entry.time_ns)
         size = len(payload)
-        if kind == layout.KIND_REGION and size == layout.REGION_PAYLOAD.size and state < len(layout.STATES):
-            token, step, path, signature, ordinal, micro_batch, slots, _ = layout.REGION_PAYLOAD.unpack(payload)
-            name = layout.STATES[state]
+        if kind == layout.KIND_REGION and size == layout.REGION_PAYLOAD.size and entry.state < len(layout.STATES):
+            fields = layout.REGION_PAYLOAD.unpack(payload)
+            token, step, path, signature, ordinal, micro_batch, slots, _ = fields
+            state = layout.STATES[entry.state]
             return layout.RegionEvent(
-                sequence, time_ns, name, token, path, signature, step, ordinal, micro_batch, slots, flags
+                *head, state, token, path, signature, step, ordinal, micro_batch, slots, entry.flags
             )
         if kind == layout.KIND_STEP and size == layout.STEP_PAYLOAD.size:
-            return layout.StepEvent(sequence, time_ns, *layout.STEP_PAYLOAD.unpack(payload))
+            return layout.StepEvent(*head, *layout.STEP_PAYLOAD.unpack(payload))
         if kind == layout.KIND_FINDING and size == layout.FINDING_PAYLOAD.size:
             (index,) = layout.FINDING_PAYLOAD.unpack(payload)
             self._read_findings()
-            return layout.FindingEvent(sequence, time_ns, index, self._findings.get(index))
-        if kind == layout.KIND_DETAIL:
-            named = _named(payload)
-            return None if named is None else layout.DetailEvent(sequence, time_ns, *named)
-        return None
+            return layout.FindingEvent(*head, index, self._findings.get(index))
+        named = _named(payload) if kind == layout.KIND_DETAIL else None
+        return layout.DetailEvent(*head, *named) if named is not None else None
 
     # Areas that only grow
 
@@ -148,10 +151,10 @@ class RecordReader:
         entries, self._definitions_read = self._grown(
             self._parts.definitions, layout.DEFINITIONS_USED, self._definitions_read
         )
-        for _, number, _, kind, _, _, payload in entries:
-            named = _named(payload) if kind == layout.KIND_DEFINITION else None
+        for entry in entries:
+            named = _named(entry.payload) if entry.kind == layout.KIND_DEFINITION else None
             if named is not None:
-                self._definitions[number] = Definition(number, *named)
+                self._definitions[entry.sequence] = Definition(entry.sequence, *named)
         return self._definitions
 
     def findings(self) -> List[Finding]:
@@ -161,12 +164,10 @@ class RecordReader:
 
     def _read_findings(self) -> None:
         entries, self._findings_read = self._grown(self._parts.findings, layout.FINDINGS_USED, self._findings_read)
-        for _, number, _, kind, _, _, payload in entries:
-            if kind == layout.KIND_FINDING_BODY and 0 < number <= layout.MAX_FINDINGS:
-                try:
-                    self._findings[number - 1] = decode_finding(payload)
-                except (ValueError, KeyError, TypeError, AttributeError):
-                    continue
+        for entry in entries:
+            if entry.kind == layout.KIND_FINDING_BODY and 0 < entry.sequence <= layout.MAX_FINDINGS:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    self._findings[entry.sequence - 1] = decode_finding(entry.payload)
 
     def _current(self, index: int, finding: Finding) -> Finding:
         at = layout.TABLE_OFFSET // 8 + 2 * index
@@ -185,8 +186,8 @@ class RecordReader:
         entries: List[Entry] = []
         for attempt in range(_ATTEMPTS):
             data = bytes(self._view[area[0] + read : area[0] + used])
-            entries = list(_entries(data, 0, attempt == _ATTEMPTS - 1))
-            if entries and entries[-1][0] == len(data):
+            entries = list(whole_entries(data, None, attempt == _ATTEMPTS - 1))
+            if entries and entries[-1].end == len(data):
                 break
             time.sleep(_PAUSE_S)
         return entries, used
@@ -212,10 +213,10 @@ class RecordReader:
         for _ in range(64):  # the writer needs a microsecond for each change, so a few tries do
             generation = self._words[_WORDS + layout.ACTIVITY_GENERATION]
             start = layout.ACTIVITY_OFFSETS[generation & 1]
-            crc, count = layout.ACTIVITY_HEAD.unpack_from(self._view, start)
+            count, crc = layout.ACTIVITY_HEAD.unpack_from(self._view, start)
             start += layout.ACTIVITY_HEAD.size
-            if generation == 0 or count > layout.ACTIVITY_DEPTH:
-                return ()
+            if count > layout.ACTIVITY_DEPTH:
+                continue
             data = bytes(self._view[start : start + count * layout.ACTIVITY.size])
             if generation == self._words[_WORDS + layout.ACTIVITY_GENERATION] and zlib.crc32(data, count) == crc:
                 return tuple(
@@ -230,56 +231,34 @@ def _open(path: str) -> mmap.mmap:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < layout.HEADER.size:
-            raise RecordError("{}: not a record: only {} bytes".format(path, size))
+            raise RecordError(f"{path}: not a record: only {size} bytes")
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
 
 
 def _header(path: str, view: memoryview) -> Tuple[Identity, layout.Areas]:
     magic, version, length, size, *places, _, crc = layout.HEADER.unpack_from(view)
     if magic != layout.MAGIC:
-        raise RecordError("{}: not a record, or one that is not finished yet".format(path))
+        raise RecordError(f"{path}: not a record, or one that is not finished yet")
     if version != layout.VERSION:
-        raise RecordError("{}: layout version {}; this reader knows {}".format(path, version, layout.VERSION))
+        raise RecordError(f"{path}: layout version {version}; this reader knows {layout.VERSION}")
     if len(view) < size or layout.HEADER.size + length > layout.HEADER_SIZE:
-        raise RecordError("{}: truncated: {} bytes of {}".format(path, len(view), size))
+        raise RecordError(f"{path}: truncated: {len(view)} bytes of {size}")
     payload = bytes(view[layout.HEADER.size : layout.HEADER.size + length])
     head = bytes(view[: layout.HEADER.size - 4])
     if zlib.crc32(payload, zlib.crc32(head)) != crc:
-        raise RecordError("{}: damaged header".format(path))
+        raise RecordError(f"{path}: damaged header")
     table, _, *rest = places
     pairs = list(zip(rest[::2], rest[1::2]))
     if table != layout.TABLE_OFFSET or any(start & 7 or span & 7 or start + span > size for start, span in pairs):
-        raise RecordError("{}: damaged header".format(path))
+        raise RecordError(f"{path}: damaged header")
     try:
         identity = Identity.from_dict(json.loads(payload))
     except (ValueError, TypeError) as error:
-        raise RecordError("{}: no identity: {}".format(path, error)) from error
+        raise RecordError(f"{path}: no identity: {error}") from error
     return identity, layout.Areas(size, *pairs)
 
 
-def _entries(data: bytes, sequence: int, skip: bool) -> Iterator[Entry]:
-    """The whole entries of `data` with rising sequence numbers above `sequence`; `offset` is where each ends.
-
-    It ends at the first broken entry, or with `skip` goes on at the next whole one.
-    """
-    offset = 0
-    end = len(data)
-    header = layout.ENTRY
-    while offset + header.size <= end:
-        length, crc, number, time_ns, kind, state, flags = header.unpack_from(data, offset)
-        stop = offset + header.size + length
-        if number > sequence and stop <= end and zlib.crc32(data[offset + 8 : stop], length) == crc:
-            sequence = number
-            payload = data[offset + header.size : stop]
-            offset = (stop + 7) & ~7
-            yield offset, number, time_ns, kind, state, flags, payload
-        elif skip:
-            offset += 8
-        else:
-            return
-
-
-def _named(payload: bytes) -> Optional[Tuple[str, Dict[str, object]]]:
+def _named(payload: bytes) -> Optional[Tuple[str, Dict[str, Any]]]:
     try:
         kind, data = json.loads(payload)
     except (ValueError, TypeError):

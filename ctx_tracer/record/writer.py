@@ -1,10 +1,7 @@
-"""The writing end of a record: the only way observations leave a training process. It never waits and never raises.
+"""The writing end of a record: the only way observations leave a training process. It never waits.
 
 One thread writes at a time. Whoever finds the writer taken (another thread, a signal handler, a finalizer) leaves its
-operation in a bounded queue, which the holder empties before and after its own. Order within the file is always: move
-the tail past what will be overwritten, write the entry, then move the head, so that a reader, or a death at any
-instant, finds whole entries only. State that a reader sees is kept in the map alone, so that an exception raised by a
-signal handler in the middle of an operation loses that operation and nothing else.
+operation in a bounded queue, which the holder empties before and after its own.
 """
 
 from __future__ import annotations
@@ -16,64 +13,51 @@ import struct
 import threading
 import time
 import weakref
-import zlib
 from typing import Any, Callable, Deque, Dict, Hashable, List, Mapping, Tuple
 
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.record import layout, mapping
-from ctx_tracer.record.findings import encode_finding
-from ctx_tracer.record.layout import (
-    COUNTER_WORDS,
-    FINDINGS_USED,
-    LAST_EVENT,
-    RING_HEAD,
-    RING_SEQUENCE,
-    RING_TAIL,
-    STATE_NUMBERS,
-)
-from ctx_tracer.record.plain import encode
+from ctx_tracer.record.findings import FindingTable, Seen, encode_finding
+from ctx_tracer.record.layout import COUNTER_WORDS, LAST_EVENT, STATE_NUMBERS
+from ctx_tracer.record.plain import encode, signed, unsigned
+from ctx_tracer.record.ring import Activities, Area, Ring
 
 DEFAULT_SIZE = layout.DEFAULT_SIZE
 MAX_PENDING = 256  # operations; a holder is busy for microseconds, so even a handful is rare
 MAX_PENDING_BYTES = 16 << 10  # of one payload: the queue holds at most 4 MiB
 MAX_KEYS = 1 << 14  # findings counted in memory, stored or not
+MAX_COUNT = (1 << 63) - 1
 
-_WORDS = layout.PROGRESS_OFFSET // 8
 _now = time.time_ns
-
-
-class _Seen:
-    """What is known of a finding already seen."""
-
-    __slots__ = ("count", "index")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.index = -1  # in the table; -1 not stored
+_pack_region = layout.REGION.pack
+_REGION_LENGTH = layout.REGION_PAYLOAD.size
 
 
 class RecordWriter:
-    """One record file of this process; make one with `create`. Safe to call from any thread and any signal handler."""
+    """One record file of this process; make one with `create`. Safe to call from any thread and any signal handler.
+
+    No method waits, and none raises because of what it is given to store. After `close`, and in a forked child, calls
+    do nothing.
+    """
 
     path: str
 
     def __init__(self, path: str, mapped: Any, parts: layout.Areas) -> None:
         self.path = path
-        self._view = memoryview(mapped)
-        self._words = self._view.cast("Q")
-        self._signed = self._view.cast("q")
-        self._ring_start, self._ring_size = parts.ring
-        self._definitions = parts.definitions
-        self._findings_area = parts.findings
-        self._detail_limit = min(layout.MAX_DETAIL, self._ring_size // 4)
+        view = memoryview(mapped)
+        page = view[layout.PROGRESS_OFFSET : layout.PROGRESS_OFFSET + layout.PROGRESS_SIZE]
+        self._page = page.cast("Q")
+        self._signed_page = page.cast("q")
+        self._ring = Ring(view, self._page, parts.ring)
+        self._definitions = Area(view, self._page, parts.definitions, layout.DEFINITIONS_USED)
+        self._findings = FindingTable(view, Area(view, self._page, parts.findings, layout.FINDINGS_USED))
+        self._activities = Activities(view, view.cast("Q"), self._page)
+        self._detail_limit = min(layout.MAX_DETAIL, parts.ring[1] // 4)
         self._lock = threading.Lock()
-        self._pending: Deque[Tuple[Callable[..., None], Tuple[Any, ...]]] = collections.deque()
+        self._pending: Deque[Tuple[Callable[..., Any], Tuple[Any, ...]]] = collections.deque()
         self._closed = False
-        self._sequence = 0
         self._definition_ids = itertools.count(1)
-        self._seen: Dict[Hashable, _Seen] = {}
-        self._stored = 0
-        self._stack: List[Tuple[int, bytes]] = []
+        self._seen: Dict[Hashable, Seen] = {}
         _writers.add(self)
 
     @classmethod
@@ -83,28 +67,31 @@ class RecordWriter:
 
     # Entering
 
-    def _submit(self, operation: Callable[..., None], *arguments: Any) -> bool:
-        """Run `operation` now, or leave it to the one who holds the writer. False when it is lost (counted)."""
-        if self._closed:
-            return False
+    def _submit(self, operation: Callable[..., Any], *arguments: Any) -> None:
+        """Run `operation` now, or leave it to the one who holds the writer."""
         if self._lock.acquire(False):
             try:
                 if self._pending:
                     self._drain()
-                operation(*arguments)
+                if not self._closed:
+                    operation(*arguments)
             finally:
                 self._lock.release()
-        elif len(self._pending) < MAX_PENDING:
-            self._pending.append((operation, arguments))
         else:
-            self._bump("writer_busy", 1)
-            return False
+            self._leave(operation, arguments)
         if self._pending:
             self._settle()
-        return True
+
+    def _leave(self, operation: Callable[..., Any], arguments: Tuple[Any, ...]) -> None:
+        if self._closed:
+            return
+        if len(self._pending) < MAX_PENDING:
+            self._pending.append((operation, arguments))
+        else:
+            self._bump("writer_busy")  # outside of the lock: two threads at once may count one too few
 
     def _settle(self) -> None:
-        # Outside of the lock and again: the holder may have looked for the last time just before the queue grew.
+        # Once more, outside of the lock: the holder may have looked for the last time just before the queue grew.
         while self._pending and self._lock.acquire(False):
             try:
                 self._drain()
@@ -117,7 +104,14 @@ class RecordWriter:
             if not self._closed:
                 operation(*arguments)
 
-    # Ring
+    def _affordable(self, payload: bytes) -> bool:
+        """Whether the payload may wait in the queue, if it has to."""
+        if len(payload) <= MAX_PENDING_BYTES or not self._lock.locked():
+            return True
+        self._bump("writer_busy")
+        return False
+
+    # Events
 
     def region(
         self,
@@ -136,7 +130,21 @@ class RecordWriter:
         `path` and `signature` are ids of definitions, 0 if unknown. Raises KeyError for a state not in `layout.STATES`.
         """
         number = STATE_NUMBERS[state]
-        self._submit(self._region, number, _now(), token, path, signature, step, ordinal, micro_batch, slots, flags)
+        now = _now()
+        # As `_submit`, without packing the arguments twice: the one call that is made for every region.
+        if self._lock.acquire(False):
+            try:
+                if self._pending:
+                    self._drain()
+                if not self._closed:
+                    self._region(number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
+            finally:
+                self._lock.release()
+        else:
+            fields = (number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
+            self._leave(self._region, fields)
+        if self._pending:
+            self._settle()
 
     def _region(
         self,
@@ -151,83 +159,37 @@ class RecordWriter:
         slots: int,
         flags: int,
     ) -> None:
-        sequence = self._sequence = self._sequence + 1
+        ring = self._ring
+        ring.sequence = sequence = ring.sequence + 1
+        kind = layout.KIND_REGION
         try:
-            body = layout.REGION.pack(
-                sequence, now, layout.KIND_REGION, number, flags, token, step, path, signature, ordinal, micro_batch, slots, 0
+            body = _pack_region(
+                sequence, now, kind, number, flags, token, step, path, signature, ordinal, micro_batch, slots, 0
             )
-        except struct.error:
-            flags, path, signature = _unsigned(flags, path, signature)
-            token, step = _signed(63, token, step)
-            ordinal, micro_batch, slots = _signed(31, ordinal, micro_batch, slots)
-            body = layout.REGION.pack(
-                sequence, now, layout.KIND_REGION, number, flags, token, step, path, signature, ordinal, micro_batch, slots, 0
+        except struct.error:  # a number out of range, or none
+            flags, path, signature = unsigned(flags, path, signature)
+            token, step = signed(63, token, step)
+            ordinal, micro_batch, slots = signed(31, ordinal, micro_batch, slots)
+            body = _pack_region(
+                sequence, now, kind, number, flags, token, step, path, signature, ordinal, micro_batch, slots, 0
             )
-        self._append(layout.REGION_PAYLOAD.size, body)
-        self._words[_WORDS + LAST_EVENT] = now
-        self._activity(number, now, token, path)
-
-    def _append(self, length: int, body: bytes) -> None:
-        """Write an entry (`body` is all of it but length and crc) into the ring."""
-        words = self._words
-        size = self._ring_size
-        head = words[_WORDS + RING_HEAD]
-        end = head + ((len(body) + 15) & ~7)
-        tail = words[_WORDS + RING_TAIL]
-        if end - size > tail:
-            base = self._ring_start >> 3
-            while tail < end - size:
-                tail += 32 + (((words[base + (tail % size >> 3)] & 0xFFFFFFFF) + 7) & ~7)
-            words[_WORDS + RING_TAIL] = min(tail, head)
-        entry = layout.ENTRY_PREFIX.pack(length, zlib.crc32(body, length)) + body
-        offset = head % size
-        start = self._ring_start + offset
-        split = size - offset
-        if len(entry) <= split:
-            self._view[start : start + len(entry)] = entry
-        else:
-            self._view[start : start + split] = entry[:split]
-            self._view[self._ring_start : self._ring_start + len(entry) - split] = entry[split:]
-        words[_WORDS + RING_HEAD] = end
-        words[_WORDS + RING_SEQUENCE] = self._sequence
-
-    def _activity(self, number: int, now: int, token: int, path: int) -> None:
-        stack = self._stack
-        at = len(stack) - 1
-        while at >= 0 and stack[at][0] != token:
-            at -= 1
-        if number == layout.CONSUMING:
-            if at < 0:
-                return
-            stack[at] = (token, layout.ACTIVITY.pack(token, now, path, number))
-        elif number in (layout.CAPTURING, layout.REPLAYING):
-            if at >= 0:
-                del stack[at]
-            if len(stack) == layout.ACTIVITY_DEPTH:
-                self._bump("activity_too_deep", 1)
-                return
-            stack.append((token, layout.ACTIVITY.pack(token, now, path, number)))
-        elif at >= 0:
-            del stack[at]
-        else:
-            return
-        generation = self._words[_WORDS + layout.ACTIVITY_GENERATION] + 1
-        block = b"".join([packed for _, packed in stack])
-        block = layout.ACTIVITY_HEAD.pack(zlib.crc32(block, len(stack)), len(stack)) + block
-        start = layout.ACTIVITY_OFFSETS[generation & 1]
-        self._view[start : start + len(block)] = block
-        self._words[_WORDS + layout.ACTIVITY_GENERATION] = generation
+        ring.append(_REGION_LENGTH, body)
+        self._page[LAST_EVENT] = now
+        if not self._activities.change(number, now, token, path):
+            self._bump("activity_too_deep")
 
     def step(self, step: int, captured: int, replayed: int, slots_compared: int, own_ns: int) -> None:
-        """A step ended: how many regions it captured and replayed, slots it compared, and nanoseconds the probe took."""
-        self._submit(self._step, _now(), *_signed(63, step, captured, replayed, slots_compared, own_ns))
+        """A step ended: regions it captured and replayed, slots it compared, nanoseconds the probe took in it."""
+        fields = (step, captured, replayed, slots_compared, own_ns)
+        try:
+            payload = layout.STEP_PAYLOAD.pack(*fields)
+        except struct.error:
+            payload = layout.STEP_PAYLOAD.pack(*signed(63, *fields))
+        self._submit(self._step, payload, _now())
 
-    def _step(self, now: int, *fields: int) -> None:
-        self._sequence += 1
-        self._append(
-            layout.STEP_PAYLOAD.size, layout.STEP_EVENT.pack(self._sequence, now, layout.KIND_STEP, 0, 0, *fields)
-        )
-        self._words[_WORDS + LAST_EVENT] = now
+    def _step(self, payload: bytes, now: int) -> None:
+        self._event(payload, now, layout.KIND_STEP)
+        self._page[LAST_EVENT] = now
 
     def detail(self, kind: str, data: Mapping[str, Any]) -> None:
         """Anything in full, as JSON; what is larger than 256 KiB (less in a small file) is counted instead."""
@@ -235,97 +197,62 @@ class RecordWriter:
         if len(payload) > self._detail_limit:
             self.add("detail_too_large")
         elif self._affordable(payload):
-            self._submit(self._detail, _now(), payload)
+            self._submit(self._event, payload, _now(), layout.KIND_DETAIL)
 
-    def _detail(self, now: int, payload: bytes) -> None:
-        self._sequence += 1
-        body = layout.ENTRY_BODY.pack(self._sequence, now, layout.KIND_DETAIL, 0, 0)
-        self._append(len(payload), body + payload)
+    def _event(self, payload: bytes, now: int, kind: int) -> None:
+        self._ring.sequence += 1
+        self._ring.append(len(payload), layout.ENTRY_BODY.pack(self._ring.sequence, now, kind, 0, 0) + payload)
 
-    def _affordable(self, payload: bytes) -> bool:
-        """Whether the payload may wait in the queue, if it has to."""
-        if len(payload) <= MAX_PENDING_BYTES or not self._lock.locked():
-            return True
-        self._bump("writer_busy", 1)
-        return False
-
-    # Areas that only grow
+    # What stays
 
     def define(self, kind: str, data: Mapping[str, Any]) -> int:
-        """Store what an id stands for and return the id, from 1. 0 when it cannot be stored (counted)."""
+        """Store what an id stands for and return the id, from 1. 0 when it cannot be stored (counted).
+
+        An id that had to wait for another thread may turn out to have had no room: it is then counted and unknown.
+        """
         payload = encode([kind, data])
         if len(payload) > layout.MAX_DETAIL:
             self.add("detail_too_large")
             return 0
-        if len(payload) + 40 > self._definitions[1] - self._words[_WORDS + layout.DEFINITIONS_USED]:
-            self.add("definitions_full")
-            return 0
-        if not self._affordable(payload):
+        if self._closed or not self._affordable(payload):
             return 0
         number = next(self._definition_ids)
-        return number if self._submit(self._define, number, _now(), payload) else 0
+        refused: List[int] = []
+        self._submit(self._define, payload, _now(), number, refused)
+        return 0 if refused else number
 
-    def _define(self, number: int, now: int, payload: bytes) -> None:
-        if not self._grow(layout.DEFINITIONS_USED, self._definitions, number, now, layout.KIND_DEFINITION, payload):
-            self._bump("definitions_full", 1)
-
-    def _grow(
-        self, used_word: int, area: Tuple[int, int], sequence: int, now: int, kind: int, payload: bytes
-    ) -> bool:
-        used = self._words[_WORDS + used_word]
-        body = layout.ENTRY_BODY.pack(sequence, now, kind, 0, 0) + payload
-        entry = layout.ENTRY_PREFIX.pack(len(payload), zlib.crc32(body, len(payload))) + body
-        end = used + ((len(entry) + 7) & ~7)
-        if end > area[1]:
-            return False
-        start = area[0] + used
-        self._view[start : start + len(entry)] = entry
-        self._words[_WORDS + used_word] = end
-        return True
+    def _define(self, payload: bytes, now: int, number: int, refused: List[int]) -> None:
+        body = layout.ENTRY_BODY.pack(number, now, layout.KIND_DEFINITION, 0, 0) + payload
+        if not self._definitions.append(len(payload), body):
+            self._bump("definitions_full")
+            refused.append(number)
 
     def finding(self, finding: Finding) -> bool:
-        """Record a finding: True when it is the first of its key and stored; a later one moves count and last step."""
-        key = finding.key
-        known = self._seen.get(key)
+        """Record a finding: True when it is the first of its key; a later one moves count and last step in place."""
+        last = finding.last_step if finding.last_step is not None else finding.first_step
+        last = layout.NO_STEP if last is None else signed(63, last)[0]
+        count = max(signed(62, finding.count)[0], 1)
+        known = self._seen.get(finding.key)
         if known is None:
             if len(self._seen) >= MAX_KEYS:
                 self.add("findings_full")
                 return False
-            fresh = _Seen()
-            known = self._seen.setdefault(key, fresh)
+            fresh = Seen()
+            known = self._seen.setdefault(finding.key, fresh)  # another thread may have been faster
             if known is fresh:
-                return self._submit(self._first, known, _now(), finding.count, _last(finding), encode_finding(finding))
-        self._submit(self._again, known, finding.count, _last(finding))
+                self._submit(self._first, known, _now(), count, last, encode_finding(finding))
+                return True
+        self._submit(self._again, known, count, last)
         return False
 
-    def _first(self, seen: _Seen, now: int, count: int, last: int, payload: bytes) -> None:
-        index = self._stored
-        seen.count += count
-        entry = layout.TABLE_OFFSET // 8 + 2 * index
-        if index == layout.MAX_FINDINGS:
-            self._bump("findings_full", 1)
-            return
-        self._words[entry] = seen.count
-        self._signed[entry + 1] = last
-        self._stored = index + 1
-        if not self._grow(
-            FINDINGS_USED, self._findings_area, index + 1, now, layout.KIND_FINDING_BODY, payload
-        ):
-            self._stored = index
-            self._bump("findings_full", 1)
-            return
-        seen.index = index
-        self._sequence += 1
-        body = layout.FINDING_EVENT.pack(self._sequence, now, layout.KIND_FINDING, 0, 0, index)
-        self._append(layout.FINDING_PAYLOAD.size, body)
+    def _again(self, seen: Seen, count: int, last: int) -> None:
+        self._findings.again(seen, count, last)
 
-    def _again(self, seen: _Seen, count: int, last: int) -> None:
-        seen.count += count
-        if seen.index >= 0:
-            entry = layout.TABLE_OFFSET // 8 + 2 * seen.index
-            self._words[entry] = seen.count
-            if last != layout.NO_STEP:
-                self._signed[entry + 1] = last
+    def _first(self, seen: Seen, now: int, count: int, last: int, payload: bytes) -> None:
+        if self._findings.first(seen, now, count, last, payload):
+            self._event(layout.FINDING_PAYLOAD.pack(seen.index), now, layout.KIND_FINDING)
+        else:
+            self._bump("findings_full")
 
     # Words
 
@@ -334,63 +261,52 @@ class RecordWriter:
         COUNTER_WORDS[counter]
         self._submit(self._bump, counter, n)
 
-    def _bump(self, counter: str, n: int) -> None:
-        self._words[_WORDS + COUNTER_WORDS[counter]] += n
+    def _bump(self, counter: str, n: int = 1) -> None:
+        word = COUNTER_WORDS[counter]
+        self._page[word] = min(max(self._page[word] + n, 0), MAX_COUNT)
 
     def set_progress(self, step: int, micro_batch: int, phase: int = 0) -> None:
         """Where training is: shown while it runs, and after it died."""
-        self._submit(self._set_progress, _now(), *_signed(63, step, micro_batch, phase))
+        self._submit(self._set_progress, _now(), step, micro_batch, phase)
 
     def _set_progress(self, now: int, step: int, micro_batch: int, phase: int) -> None:
-        self._signed[_WORDS + layout.STEP] = step
-        self._signed[_WORDS + layout.MICRO_BATCH] = micro_batch
-        self._signed[_WORDS + layout.PHASE] = phase
-        self._words[_WORDS + LAST_EVENT] = now
+        page = self._signed_page
+        try:
+            page[layout.STEP] = step
+            page[layout.MICRO_BATCH] = micro_batch
+            page[layout.PHASE] = phase
+        except (TypeError, ValueError):
+            fields = signed(63, step, micro_batch, phase)
+            page[layout.STEP], page[layout.MICRO_BATCH], page[layout.PHASE] = fields
+        self._page[LAST_EVENT] = now
 
     # Leaving
 
     def close(self) -> None:
-        """Mark a clean end and unmap. Calls after it do nothing."""
+        """Mark a clean end and let go of the map; while another thread is writing, it does so when that is done."""
         self._pending.append((self._close, ()))
         self._settle()
 
     def _close(self) -> None:
-        self._words[_WORDS + layout.CLEAN_END] = 1
+        self._page[layout.CLEAN_END] = 1
         self._detach()
 
     def _detach(self) -> None:
-        """Let go of the map. A call that is under way in another thread still finds words to read, and harms nothing.
-
-        The map is unmapped with its last reference: closing it under such a call would raise there.
-        """
         self._closed = True
-        spare = memoryview(bytearray(layout.PROGRESS_OFFSET + layout.PROGRESS_SIZE))
-        self._view, self._words, self._signed = spare, spare.cast("Q"), spare.cast("q")
+        # `_bump` may still be called without the lock: it finds a page that nobody sees. The file is unmapped with the
+        # last reference to it.
+        self._page = memoryview(bytearray(layout.PROGRESS_SIZE)).cast("Q")
+        del self._signed_page, self._ring, self._definitions, self._findings, self._activities
 
 
-def _unsigned(*values: Any) -> List[int]:
-    return [min(max(value, 0), 0xFFFFFFFF) if isinstance(value, int) else 0 for value in values]
-
-
-def _signed(bits: int, *values: Any) -> List[int]:
-    bound = 1 << bits
-    return [min(max(value, -bound), bound - 1) if isinstance(value, int) else -1 for value in values]
-
-
-def _last(finding: Finding) -> int:
-    step = finding.last_step if finding.last_step is not None else finding.first_step
-    return layout.NO_STEP if step is None else _signed(63, step)[0]
-
-
-# A forked child must not write into its parent's record. It makes one of its own.
 _writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:
+    """A forked child must not write into its parent's record; it makes one of its own."""
     for writer in list(_writers):
-        writer._lock = threading.Lock()  # the parent's may have been taken by a thread that the child lacks
-        writer._pending.clear()
-        writer._detach()
+        if not writer._closed:
+            writer._detach()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)
