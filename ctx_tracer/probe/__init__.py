@@ -1,0 +1,179 @@
+"""The probe: lives in the training process, and must never be noticed there.
+
+Standard library and Paddle only, so that it fits any environment. `install()` patches the seams; `uninstall()` restores
+every original by identity.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ctx_tracer.probe import process
+from ctx_tracer.probe.detect.failed import FailedCheck
+from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.seams import hook, reentrant
+from ctx_tracer.probe.seams.backward import BackwardSeam
+from ctx_tracer.probe.seams.hook import HookSeam
+from ctx_tracer.probe.seams.optimizer import OptimizerSeam
+from ctx_tracer.probe.seams.patches import Patches
+from ctx_tracer.probe.seams.pylayer import PyLayerSeam
+from ctx_tracer.probe.seams.reentrant import ReentrantSeam
+from ctx_tracer.probe.session import Session
+
+SUPPORTED = ((2, 6), (3, 0), (3, 1), (3, 2), (3, 3))  # Paddle versions whose seams were read and measured
+
+_installed: Optional["_Probe"] = None
+_at_fork_registered = False
+
+
+class _Probe:
+    """The session and its patched seams."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.seams: List[Tuple[Guard, Patches]] = []
+        self.foreign: List[str] = []
+
+    def patch(self, name: str, patch: Callable[[Patches, Guard], None]) -> None:
+        """Patch one seam, all or nothing."""
+        patches = Patches()
+        guard = Guard(name, self._fault, lambda: self.foreign.extend(patches.restore()), self.session.charge)
+        try:
+            patch(patches, guard)
+        except (AttributeError, TypeError, ValueError) as error:  # a Paddle that differs from those we know
+            guard.enabled = False
+            patches.restore()
+            warn(f"{name} of this Paddle could not be watched ({error}); training runs on untouched")
+            return
+        self.seams.append((guard, patches))
+
+    def unpatch(self) -> None:
+        """Restore every original, the last patched first."""
+        for guard, patches in reversed(self.seams):
+            guard.enabled = False
+            self.foreign.extend(patches.restore())
+        self.seams = []
+
+    def _fault(self, seam: str, error: Exception) -> None:
+        record = self.session.record
+        record.add("guard_faults")
+        record.detail("fault", {"seam": seam, "error": f"{type(error).__name__}: {error}"[:500]})
+
+
+def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt: Optional[int] = None) -> bool:
+    """Patch the seams of the imported Paddle; observations go to a record in `record_dir`.
+
+    Arguments left out are taken from the environment (CTX_TRACER_RECORD_DIR, CTX_TRACER_RUN_ID, CTX_TRACER_ATTEMPT).
+    Returns whether the probe is in place; where it declines it says why in one line on stderr. Installing twice does nothing.
+    """
+    global _installed, _at_fork_registered
+    if _installed is not None:
+        return True
+    paddle = sys.modules.get("paddle")
+    directory = record_dir or os.environ.get(process.RECORD_DIR)
+    why_not = _declines(paddle, directory)
+    if why_not is not None:
+        warn(f"not tracing: {why_not}")
+        return False
+    assert paddle is not None and directory is not None
+    run_id = run or os.environ.get(process.RUN_ID) or f"pid-{os.getpid()}"
+    session = Session(paddle, directory, lambda forked: process.identity(paddle, run_id, attempt, forked))
+    probe = _Probe(session)
+    if process.is_rank():
+        try:
+            session.record  # noqa: B018  a rank that dies before its first region must have said that it was there
+        except OSError as error:
+            warn(f"not tracing: cannot write a record in {directory} ({error}); free space there or pass --record-dir")
+            return False
+    _patch_seams(probe, paddle)
+    _installed = probe
+    if not _at_fork_registered:
+        os.register_at_fork(after_in_child=_forked)
+        _at_fork_registered = True
+    atexit.register(_close)
+    return True
+
+
+def uninstall() -> List[str]:
+    """Restore every original and close the record.
+
+    Returns the names that were left because another tool has patched on top of them; what stays there does nothing.
+    """
+    global _installed
+    probe, _installed = _installed, None
+    if probe is None:
+        return []
+    atexit.unregister(_close)
+    probe.unpatch()
+    probe.session.close()
+    return probe.foreign
+
+
+def session() -> Optional[Session]:
+    """The session of the installed probe."""
+    return _installed.session if _installed is not None else None
+
+
+def status() -> Dict[str, Any]:
+    """{"installed", "record", "step", "seams": {name: "watching" | "given up"}} of this process."""
+    if _installed is None:
+        return {"installed": False}
+    current = _installed.session
+    return {
+        "installed": True,
+        "record": current.record.path if current.recording else None,
+        "step": current.step,
+        "seams": {guard.seam: "watching" if guard.enabled else "given up" for guard, _ in _installed.seams},
+    }
+
+
+def warn(message: str) -> None:
+    """One line on stderr."""
+    try:
+        print(f"ctx-tracer: {message}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # stderr is closed
+        return
+
+
+def _patch_seams(probe: _Probe, paddle: Any) -> None:
+    session = probe.session
+    failed = FailedCheck(session)
+    pylayer = PyLayerSeam(session, failed)
+    probe.patch("optimizer", lambda patches, guard: OptimizerSeam(session).patch(paddle, patches, guard))
+    probe.patch("backward", lambda patches, guard: BackwardSeam(session, failed).patch(paddle, patches, guard))
+    probe.patch("pylayer", lambda patches, guard: pylayer.patch(paddle, patches, guard))
+    for name, why_not, seam in (
+        ("hook mode", hook.supported(paddle), lambda p, g: HookSeam(session, failed).patch(paddle, p, g)),
+        ("reentrant mode", reentrant.supported(), lambda p, g: ReentrantSeam(session, failed).patch(p, g)),
+    ):
+        if why_not is None:
+            probe.patch(name, seam)
+        else:
+            warn(f"{name} is not watched: {why_not}")
+
+
+def _declines(paddle: Optional[Any], directory: Optional[str]) -> Optional[str]:
+    if paddle is None:
+        return "Paddle is not imported yet; import paddle first"
+    if not directory:
+        return f"no directory for the record; set {process.RECORD_DIR} or use `ctx-tracer run`"
+    version = str(paddle.__version__).split(".")[:2]
+    if not all(part.isdigit() for part in version) or tuple(map(int, version)) not in SUPPORTED:
+        known = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED)
+        return f"Paddle {paddle.__version__} is not one of the known versions ({known})"
+    return None
+
+
+def _forked() -> None:
+    if _installed is not None:
+        _installed.session.forked()
+
+
+def _close() -> None:
+    """At exit: restore nothing (other exit handlers may still train), but mark that the end was clean."""
+    probe = _installed
+    if probe is not None:
+        Guard("exit", lambda seam, error: None, lambda: None, lambda ns: None)(probe.session.close)()

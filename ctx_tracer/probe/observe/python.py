@@ -1,0 +1,165 @@
+"""Facts of a tensor, read from Python. No values, no collective, no sync, no reference kept.
+
+What is safe to read is measured: `strides` of an undefined dist tensor aborts the process (Paddle 3.0 and 3.1), `repr` of
+a dist tensor is a collective, and reading `.name` of an activation generates one (so only persistable tensors are asked).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ctx_tracer.model import Facts
+
+
+class Observation(NamedTuple):
+    """Facts in the form in which they are compared: equal observations are equal tuples."""
+
+    dtype: Any = None  # Paddle's own object: turning it into text costs 1.3 us, comparing it nothing
+    shape: Optional[Tuple[int, ...]] = None
+    strides: Optional[Tuple[int, ...]] = None  # dense tensors only
+    initialized: Optional[bool] = None
+    stop_gradient: Optional[bool] = None
+    placements: Optional[Tuple[str, ...]] = None  # dist tensors only
+    process_mesh: Optional[str] = None  # dist tensors only
+    local_shape: Optional[Tuple[int, ...]] = None  # dist tensors only
+    place: Optional[str] = None  # only where this Paddle knows more than one place
+    parameter: Optional[str] = None  # Paddle's name of a persistable tensor
+
+
+NOTHING = Observation()  # a slot that holds no tensor
+
+
+class Observer:
+    """Reads observations. One per process: it interns what dist tensors hold."""
+
+    def __init__(self, paddle: Any) -> None:
+        self._tensor_type = paddle.base.core.eager.Tensor
+        core = paddle.base.core
+        self._one_place = not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu() or _custom_devices(core))
+        self._placements: Dict[Tuple[Any, ...], Tuple[str, ...]] = {}
+        self._meshes: List[Tuple[Any, str]] = []  # meshes of Paddle 2.6 cannot be hashed; a job has a handful
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether `value` is an eager tensor (dense, dist or a parameter)."""
+        return isinstance(value, self._tensor_type)
+
+    def read(self, tensor: Any) -> Observation:
+        """What `tensor` is now. A fact that cannot be read is None; never raises for the state a tensor is in."""
+        if not isinstance(tensor, self._tensor_type):
+            return NOTHING
+        try:
+            return self._read(tensor)
+        except (RuntimeError, ValueError, OSError):  # an undefined tensor: read what can be read
+            return self._read_broken(tensor)
+
+    def _read(self, tensor: Any) -> Observation:
+        place = None if self._one_place else str(tensor.place)
+        parameter = tensor.name if tensor.persistable else None
+        if tensor.is_dist():
+            return Observation(
+                tensor.dtype,
+                tuple(tensor.shape),
+                None,
+                tensor._is_initialized(),
+                tensor.stop_gradient,
+                self._placement_names(tensor.placements),
+                self._mesh_name(tensor.process_mesh),
+                tuple(tensor._local_shape),
+                place,
+                parameter,
+            )
+        return Observation(
+            tensor.dtype,
+            tuple(tensor.shape),
+            tuple(tensor.strides),
+            tensor._is_initialized(),
+            tensor.stop_gradient,
+            None,
+            None,
+            None,
+            place,
+            parameter,
+        )
+
+    def _read_broken(self, tensor: Any) -> Observation:
+        dist = tensor.is_dist()
+        facts = {
+            "dtype": lambda: tensor.dtype,
+            "shape": lambda: tuple(tensor.shape),
+            "initialized": tensor._is_initialized,
+            "stop_gradient": lambda: tensor.stop_gradient,
+            "placements": lambda: self._placement_names(tensor.placements) if dist else None,
+            "process_mesh": lambda: self._mesh_name(tensor.process_mesh) if dist else None,
+            "parameter": lambda: tensor.name if tensor.persistable else None,
+        }
+        known = {}
+        for name, read in facts.items():
+            try:
+                known[name] = read()
+            except (RuntimeError, ValueError, OSError):
+                continue
+        if dist:
+            known["local_shape"] = _local_shape(tensor)
+        return Observation(**known)
+
+    def _placement_names(self, placements: Any) -> Tuple[str, ...]:
+        key = tuple(placements or ())
+        names = self._placements.get(key)
+        if names is None:
+            names = self._placements[key] = tuple(_placement_name(p) for p in key)
+        return names
+
+    def _mesh_name(self, mesh: Any) -> Optional[str]:
+        if mesh is None:
+            return None
+        for known, name in self._meshes:
+            if known is mesh or known == mesh:
+                return name
+        name = f"{list(mesh.process_ids)} shape {list(mesh.shape)} axes {', '.join(mesh.dim_names)}"
+        if len(self._meshes) < 64:  # a job that makes a mesh per step must not make this list grow
+            self._meshes.append((mesh, name))
+        return name
+
+
+def grads(tensor: Any) -> Tuple[bool, bool]:
+    """Whether `tensor` has a grad and a main_grad now. `main_grad` is an attribute that trainers put on parameters."""
+    return tensor.grad is not None, getattr(tensor, "main_grad", None) is not None
+
+
+def facts(observation: Observation, **more: Any) -> Dict[str, Any]:
+    """`observation` in the words of the report (`Facts.to_dict()`), with facts that are read apart, such as `has_grad`."""
+    if observation == NOTHING:
+        return Facts(**more).to_dict()
+    known = observation._asdict()
+    parameter = known.pop("parameter")
+    dtype = known.pop("dtype")
+    more.setdefault("name", parameter)
+    return Facts(dtype=str(dtype).rpartition(".")[2] if dtype is not None else None, **known, **more).to_dict()
+
+
+def has_value(observation: Observation) -> bool:
+    """Whether the tensor holds a local value.
+
+    `_is_initialized()` alone is not enough: it is True on the broken tensors of Paddle 3.0 and 3.1, whose local shape is [0].
+    """
+    if not observation.initialized:
+        return False
+    local = observation.local_shape
+    return local is None or 0 not in local
+
+
+def _local_shape(tensor: Any) -> Optional[Tuple[int, ...]]:
+    try:
+        return tuple(tensor._local_shape)
+    except (RuntimeError, ValueError, OSError):
+        return None
+
+
+def _placement_name(placement: Any) -> str:
+    if placement.is_shard():
+        return f"Shard({placement.get_dim()})"
+    return "Replicate()" if placement.is_replicated() else str(placement)
+
+
+def _custom_devices(core: Any) -> bool:
+    return bool(getattr(core, "get_all_custom_device_type", lambda: [])())

@@ -1,0 +1,67 @@
+"""Who this process is: run, attempt and rank, from what the launchers put into the environment."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from typing import Any, Dict, Optional
+
+import ctx_tracer
+from ctx_tracer.model import Identity
+
+RUN_ID = "CTX_TRACER_RUN_ID"
+ATTEMPT = "CTX_TRACER_ATTEMPT"
+RECORD_DIR = "CTX_TRACER_RECORD_DIR"
+RANK = "PADDLE_TRAINER_ID"
+
+
+def identity(paddle: Any, run: str, attempt: Optional[int], forked_from: Optional[int]) -> Identity:
+    """This process as it writes its record."""
+    environ = os.environ
+    return Identity(
+        run=run,
+        attempt=attempt if attempt is not None else _integer(environ.get(ATTEMPT)),
+        rank=_integer(environ.get(RANK)),
+        world_size=max(_integer(environ.get("PADDLE_TRAINERS_NUM")), 1),
+        pid=os.getpid(),
+        parent_pid=os.getppid(),
+        host=socket.gethostname(),
+        started_ns=time.time_ns(),
+        paddle_version=str(paddle.__version__),
+        python_version=platform.python_version(),
+        tracer_version=ctx_tracer.__version__,
+        command=tuple(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]),
+        forked_from=forked_from,
+        axes=_axes(),
+    )
+
+
+def is_rank() -> bool:
+    """Whether a Paddle launcher started this very process as a rank (and not a worker that a rank started)."""
+    return RANK in os.environ and not is_worker()
+
+
+def is_worker() -> bool:
+    """Whether `multiprocessing` started this process: a DataLoader worker, say, which never trains."""
+    arguments = getattr(sys, "orig_argv", sys.argv)
+    return any("multiprocessing" in argument for argument in arguments[:4])
+
+
+def _integer(text: Optional[str]) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:
+        return 0
+
+
+def _axes() -> Dict[str, int]:
+    """Ranks along fleet's hybrid axes; empty before `fleet.init`, which usually comes after the probe."""
+    base = sys.modules.get("paddle.distributed.fleet.base.topology")
+    group = getattr(base, "_HYBRID_PARALLEL_GROUP", None)
+    if group is None:
+        return {}
+    axes = {"dp": "get_data_parallel_rank", "mp": "get_model_parallel_rank", "pp": "get_stage_id"}
+    return {axis: getattr(group, read)() for axis, read in axes.items() if hasattr(group, read)}

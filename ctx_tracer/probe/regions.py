@@ -1,0 +1,134 @@
+"""A path is a recompute call site as it repeats; a region is one call of it, from capture to the end of its backward."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from ctx_tracer import model
+from ctx_tracer.probe.naming import CallSite
+from ctx_tracer.probe.observe.python import Observation
+
+# Training repeats itself: a fixed-structure block has one signature, a dropless MoE about a dozen. More than this is not
+# structure but noise, and is counted instead of written.
+MAX_SIGNATURES = 64
+
+
+class Slot:
+    """What is known of a saved tensor's position once, on a path's first region, and predicted afterwards."""
+
+    __slots__ = ("role", "producer")
+
+    def __init__(self, role: str, producer: Optional[str]) -> None:
+        self.role = role  # "saved", "input", "output"
+        self.producer = producer
+
+
+class Path:
+    """One recompute call site: the same code over the same layers."""
+
+    def __init__(self, definition: int, name: str, source: Optional[str], mode: str, site: CallSite) -> None:
+        self.definition = definition  # id in the record; 0 when the record's definitions are full
+        self.name = name
+        self.source = source
+        self.mode = mode
+        self.layers = tuple(weakref.ref(layer) for layer in site.layers)
+        self.own_parameters = tuple(weakref.ref(parameter) for parameter in site.parameters)
+        self.slots: List[Slot] = []
+        self.signatures: Dict[Any, int] = {}
+        self.templates: Dict[Any, int] = {}
+        self.returns_input: Set[Tuple[str, int]] = set()  # PyLayers seen to hand back their input, by name and position
+        self.last_clean_step: Optional[int] = None
+        self._ordinal_step: Optional[int] = None
+        self._ordinal = 0
+        self._replayed_step: Optional[int] = None
+        self._faulty_step: Optional[int] = None
+
+    def still_runs(self, site: CallSite) -> bool:
+        """Whether the layers are still the very same objects: an id may have been used again."""
+        return len(self.layers) == len(site.layers) and all(ref() is layer for ref, layer in zip(self.layers, site.layers))
+
+    def next_ordinal(self, step: int) -> int:
+        """How many times this path was captured in `step` before."""
+        if self._ordinal_step != step:
+            self._ordinal_step, self._ordinal = step, 0
+        else:
+            self._ordinal += 1
+        return self._ordinal
+
+    def replayed(self, step: int) -> None:
+        """A replay finished in `step`; the step before it is clean if nothing was found in it."""
+        if self._replayed_step is not None and self._replayed_step != step:
+            self._settle()
+        self._replayed_step = step
+
+    def faulty(self, step: int) -> None:
+        """Something was found in `step`."""
+        if self._replayed_step is not None and self._replayed_step != step:
+            self._settle()
+        self._faulty_step = step
+
+    def replayed_in(self, step: int) -> bool:
+        """Whether a replay of this path finished in `step`."""
+        return self._replayed_step == step
+
+    def parameters(self) -> List[Any]:
+        """The live parameters this path owns, by its layers and by itself."""
+        owned = [p for ref in self.layers for layer in [ref()] if layer is not None for p in layer.parameters()]
+        owned += [p for ref in self.own_parameters for p in [ref()] if p is not None]
+        return list({id(p): p for p in owned}.values())
+
+    def _settle(self) -> None:
+        if self._faulty_step != self._replayed_step:
+            self.last_clean_step = self._replayed_step
+
+
+class Region:
+    """One recompute call. Holds observations only, never a tensor."""
+
+    __slots__ = (
+        "path", "token", "step", "micro_batch", "ordinal", "signature", "full", "state",
+        "captured", "produced", "captured_grads", "outputs_at", "replays", "faulty", "holders", "py_layers",
+        "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, path: Path, token: int, step: int, micro_batch: int, full: bool) -> None:
+        self.path = path
+        self.token = token  # number of this region in this process; pairs its replay with its capture
+        self.step = step
+        self.micro_batch = micro_batch
+        self.ordinal = path.next_ordinal(step)
+        self.signature = 0
+        self.full = full  # its facts are written to the record
+        self.state = "capturing"
+        self.captured: List[Observation] = []
+        self.captured_grads: List[Tuple[bool, bool]] = []  # only of a region recorded in full
+        self.produced: List[Observation] = []
+        self.outputs_at = 0  # reentrant mode: captured[outputs_at:] are outputs
+        self.replays = 0
+        self.faulty = False
+        self.holders: List[Any] = []  # hook mode: Paddle's own list of weak references to what autograd holds
+        self.py_layers = 0  # PyLayers applied in the current pass
+
+    def describe(self) -> model.Region:
+        """This region as findings name it."""
+        return model.Region(self.path.name, self.ordinal, self.path.source, self.path.mode)
+
+    def holds_something(self) -> bool:
+        """Hook mode: whether autograd still holds a saved tensor of this region, so that its backward is not over."""
+        return any(reference() is not None for reference in self.holders)
+
+
+def template(observations: List[Observation]) -> Any:
+    """The structure of a region: what stays the same when the extents of activations vary."""
+    return tuple(
+        (
+            o.dtype,
+            o.shape if o.parameter else (None if o.shape is None else len(o.shape)),
+            o.placements,
+            o.process_mesh,
+            o.initialized,
+            o.parameter,
+        )
+        for o in observations
+    )

@@ -1,0 +1,170 @@
+"""Hook mode: `recompute(..., use_reentrant=False)`.
+
+Its forward runs under a pair of saved-tensor hooks; the first unpack runs the function again under an inner pair. Both
+pairs are made by `saved_tensors_hooks`, so patching that class reaches every early-bound copy of `recompute` too. The
+pairs are recognised by their qualified names (Paddle 2.6 to 3.3).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ctx_tracer import model
+from ctx_tracer.probe.detect import produced
+from ctx_tracer.probe.detect.failed import FailedCheck
+from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.observe.python import NOTHING, grads
+from ctx_tracer.probe.regions import Region
+from ctx_tracer.probe.seams.patches import Patches
+from ctx_tracer.probe.session import Session
+
+_OUTER = "_recompute_without_reentrant.<locals>."
+_INNER = "inner_pack"
+_MARK = "_ctx_tracer_pass"  # on the hook pair: which region's which pass it serves
+
+Hook = Callable[[Any], Any]
+
+
+class HookSeam:
+    """Decorates the hook pairs that recompute makes; never opens a pair of its own (only one can be active)."""
+
+    def __init__(self, session: Session, failed: FailedCheck) -> None:
+        self._session = session
+        self._failed = failed
+        self._unpacking: List[Region] = []
+
+    def patch(self, paddle: Any, patches: Patches, guard: Guard) -> None:
+        """Patch `paddle.autograd.saved_tensors_hooks`."""
+        hooks = paddle.autograd.saved_tensors_hooks
+        original_init, original_exit = hooks.__init__, hooks.__exit__
+        decorate, left = guard(self._decorate), guard(self._left)
+        self._pack, self._serve = guard(self._on_pack), guard(self._on_served)
+        self._produce, self._replay_raised = guard(self._session.produced), guard(self._failed.replay_raised)
+
+        @functools.wraps(original_init)
+        def __init__(this: Any, pack_hook: Hook, unpack_hook: Hook) -> None:
+            if getattr(pack_hook, "__qualname__", "").startswith(_OUTER):
+                pair = decorate(this, pack_hook, unpack_hook)
+                if pair is not None:
+                    pack_hook, unpack_hook = pair
+            original_init(this, pack_hook, unpack_hook)
+
+        @functools.wraps(original_exit)
+        def __exit__(this: Any, *exc: Any) -> Any:
+            result = original_exit(this, *exc)
+            if _MARK in this.__dict__:
+                left(this, exc)
+            return result
+
+        patches.set(hooks, "__init__", __init__)
+        patches.set(hooks, "__exit__", __exit__)
+
+    def _decorate(self, pair: Any, pack_hook: Hook, unpack_hook: Hook) -> Optional[Tuple[Hook, Hook]]:
+        if pack_hook.__qualname__.endswith(_INNER):
+            if not self._unpacking:
+                return None  # captured before the probe was there: nothing to compare with
+            region = self._unpacking[-1]
+            self._session.replaying(region)
+            setattr(pair, _MARK, (region, True))
+            return self._inner_pack(region, pack_hook), unpack_hook
+        called = _closure(unpack_hook)
+        region = self._session.capture(model.HOOK, called.get("function"), called.get("args") or ())
+        region.holders = _closure(pack_hook).get("holder_list") or []
+        setattr(pair, _MARK, (region, False))
+        slots: Dict[int, int] = {}  # id of a holder -> slot; never the holder, which recompute counts on to die
+        return self._outer_pack(region, pack_hook, slots), self._outer_unpack(region, unpack_hook, slots)
+
+    def _left(self, pair: Any, exc: Tuple[Any, ...]) -> None:
+        region, replay = pair.__dict__.pop(_MARK)
+        raised = bool(exc) and exc[0] is not None
+        if not replay:
+            self._session.captured(region, failed=raised)
+        elif not raised:
+            self._session.replayed(region)
+            produced.check(self._session, region)
+
+    def _outer_pack(self, region: Region, pack_hook: Hook, slots: Dict[int, int]) -> Hook:
+        observe = self._pack
+
+        @functools.wraps(pack_hook)
+        def pack(tensor: Any) -> Any:
+            holder = pack_hook(tensor)
+            observe(region, tensor, holder, slots)
+            return holder
+
+        return pack
+
+    def _inner_pack(self, region: Region, pack_hook: Hook) -> Hook:
+        observe = self._produce
+
+        @functools.wraps(pack_hook)
+        def inner_pack(tensor: Any) -> Any:
+            observe(region, tensor)
+            return pack_hook(tensor)
+
+        return inner_pack
+
+    def _outer_unpack(self, region: Region, unpack_hook: Hook, slots: Dict[int, int]) -> Hook:
+        raised, serve, unpacking = self._replay_raised, self._serve, self._unpacking
+
+        @functools.wraps(unpack_hook)
+        def unpack(holder: Any) -> Any:
+            unpacking.append(region)
+            try:
+                tensor = unpack_hook(holder)
+            except BaseException as error:
+                raised(region, error)
+                raise
+            finally:
+                unpacking.pop()
+            if region.full:
+                serve(region, slots.get(id(holder)), tensor)
+            return tensor
+
+        return unpack
+
+    def _on_pack(self, region: Region, tensor: Any, holder: Any, slots: Dict[int, int]) -> None:
+        if region.full:
+            slots[id(holder)] = len(region.captured)
+        self._session.saved(region, tensor)
+
+    def _on_served(self, region: Region, slot: Optional[int], tensor: Any) -> None:
+        """Count what Paddle serves differently in every healthy run: built-in ops never notice."""
+        if slot is None or slot >= len(region.captured) or tensor is None:
+            return
+        session = self._session
+        before, after = region.captured[slot], session.observer.read(tensor)
+        if before is NOTHING or after is NOTHING:
+            return
+        if before.stop_gradient != after.stop_gradient:
+            session.record.add("framework_stop_gradient")
+        if before.strides != after.strides:
+            session.record.add("framework_contiguous")
+        if before.placements != after.placements:
+            session.record.add("framework_placements")
+        parameter = session.namer.live(before.parameter)
+        if parameter is not None and any(grads(parameter)) and not any(grads(tensor)):
+            session.record.add("framework_grad_copy")
+
+
+def supported(paddle: Any) -> Optional[str]:
+    """None, or why this Paddle's hook mode cannot be watched."""
+    module = sys.modules.get("paddle.distributed.fleet.recompute.recompute")
+    if not hasattr(module, "_recompute_without_reentrant"):
+        return "recompute has no hook mode"
+    if not hasattr(getattr(paddle.autograd, "saved_tensors_hooks", None), "__exit__"):
+        return "paddle.autograd.saved_tensors_hooks is not the class it was"
+    return None
+
+
+def _closure(function: Any) -> Dict[str, Any]:
+    """Free variables of a function by name; cells not filled yet are left out."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,37 @@
+"""Replacing an attribute and putting the original back, by identity."""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+_MISSING = object()
+
+
+class Patches:
+    """The attributes one seam has replaced."""
+
+    def __init__(self) -> None:
+        self._patched: List[Tuple[Any, str, Any, Any]] = []
+
+    def set(self, owner: Any, name: str, replacement: Any) -> None:
+        """Replace `owner.name` (module, class or C type). The original is what stood in the owner's own namespace."""
+        original = owner.__dict__.get(name, _MISSING)
+        setattr(owner, name, replacement)
+        self._patched.append((owner, name, original, owner.__dict__[name]))
+
+    def restore(self) -> List[str]:
+        """Put every original back, last first.
+
+        Returns the names left alone because someone else patched on top of us: removing ours would remove theirs.
+        What stays behind there is inert, since its guard is off.
+        """
+        foreign = []
+        while self._patched:
+            owner, name, original, replacement = self._patched.pop()
+            if owner.__dict__.get(name, _MISSING) is not replacement:
+                foreign.append(f"{getattr(owner, '__name__', owner)}.{name}")
+            elif original is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+        return foreign
