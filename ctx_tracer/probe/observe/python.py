@@ -110,7 +110,7 @@ class Observer:
         return names
 
     def _mesh_name(self, mesh: Any) -> Optional[str]:
-        if mesh is None:
+        if mesh is None or not mesh.process_ids:  # an undefined dist tensor answers with an empty mesh
             return None
         for known, name in self._meshes:
             if known is mesh or known == mesh:

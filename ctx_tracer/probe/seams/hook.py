@@ -71,7 +71,7 @@ class HookSeam:
             return self._inner_pack(region, pack_hook), unpack_hook
         called = _closure(unpack_hook)
         region = self._session.capture(model.HOOK, called.get("function"), called.get("args") or ())
-        region.holders = _closure(pack_hook).get("holder_list") or []
+        region.holders = _closure(pack_hook).get("holder_list", [])  # empty now: autograd fills it
         setattr(pair, _MARK, (region, False))
         slots: Dict[int, int] = {}  # id of a holder -> slot; never the holder, which recompute counts on to die
         return self._outer_pack(region, pack_hook, slots), self._outer_unpack(region, unpack_hook, slots)
