@@ -6,6 +6,7 @@ The same words appear on stderr, in the report, on the page and in `ctx-tracer e
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Dict, Tuple
 
@@ -47,18 +48,24 @@ _RULES = (
         severity="error",
         title="Saved tensor without a value in replay",
         meaning=(
-            "The tensor held a value on this rank when the forward pass saved it. When the backward replay ran, the same "
-            "slot was empty: not initialised, or with a local shard of size 0."
+            "The tensor held a value on this rank when the forward pass saved it. When the backward replay ran, the "
+            "same slot was empty: not initialised, or with a local shard of size 0."
         ),
-        cause="The copy that Paddle's recompute hands to the replay lost the tensor's local shard, or its buffer was freed in between.",
+        cause=(
+            "The copy that Paddle's recompute hands to the replay lost the tensor's local shard, or its buffer was "
+            "freed in between."
+        ),
         remedy=(
-            "On Paddle before 3.1.1 with distributed tensors: upgrade to 3.1.1 or later, or use use_reentrant=True for this "
-            "block. Otherwise look for code that frees or moves the tensor between forward and backward (offload, "
-            "_clear_data, a cache that is emptied) and keep it alive until backward has run."
+            "On Paddle before 3.1.1 with distributed tensors: upgrade to 3.1.1 or later, or use use_reentrant=True "
+            "for this block. Otherwise look for code that frees or moves the tensor between forward and backward "
+            "(offload, _clear_data, a cache that is emptied) and keep it alive until backward has run."
         ),
         example=_LINEAR.format(
             body="# before 3.1.1: w is a distributed tensor whose local shape is [0]",
-            call="w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
+            call=(
+                "w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, "
+                "use_reentrant=False).sum().backward()"
+            ),
         ),
     ),
     Rule(
@@ -67,13 +74,17 @@ _RULES = (
         severity="error",
         title="Parameter without its gradient in replay",
         meaning=(
-            "A PyLayer whose backward uses the parameter's .grad or .main_grad was given a parameter that has none, although "
-            "the live parameter has one; or a parameter of the block had no gradient after its backward had run."
+            "A PyLayer whose backward uses the parameter's .grad or .main_grad was given a parameter that has none, "
+            "although the live parameter has one; or a parameter of the block had no gradient after its backward had "
+            "run."
         ),
-        cause="Recompute gave the PyLayer a copy of the parameter, and the copy does not carry the accumulated gradient.",
+        cause=(
+            "Recompute gave the PyLayer a copy of the parameter, and the copy does not carry the accumulated gradient."
+        ),
         remedy=(
-            "Upgrade to Paddle 3.1.1 or later, or use use_reentrant=True for this block. Or take the parameter from the "
-            "layer itself inside backward (ctx.layer = layer; ctx.layer.weight) and do not read it from saved_tensor()."
+            "Upgrade to Paddle 3.1.1 or later, or use use_reentrant=True for this block. Or take the parameter from "
+            "the layer itself inside backward (ctx.layer = layer; ctx.layer.weight) and do not read it from "
+            "saved_tensor()."
         ),
         example=_LINEAR.format(
             body="w.main_grad.add_(paddle.matmul(x, dy, transpose_x=True))  # the copy's gradient, or none at all",
@@ -93,8 +104,8 @@ _RULES = (
         cause="Hook-mode recompute serves a copy instead of the parameter, the first time it is used or on every step.",
         remedy=(
             "Use use_reentrant=True for this block. Or decide in forward what backward needs to know "
-            "(ctx.needs_weight_grad = not w.stop_gradient), or keep the parameter on ctx as an attribute (ctx.weight = w), "
-            "so that backward does not ask the copy."
+            "(ctx.needs_weight_grad = not w.stop_gradient), or keep the parameter on ctx as an attribute (ctx.weight "
+            "= w), so that backward does not ask the copy."
         ),
         example=_LINEAR.format(
             body="if w.stop_gradient: return paddle.matmul(dy, w, transpose_y=True), None  # the copy always says True",
@@ -107,17 +118,25 @@ _RULES = (
         severity="error",
         title="Placements changed between forward and replay",
         meaning=(
-            "A distributed tensor was saved with one set of placements and came back from the replay with another, or with "
-            "none. What is computed from it treats shards as whole tensors, or fails with an error that does not name the tensor."
+            "A distributed tensor was saved with one set of placements and came back from the replay with another, "
+            "or with none. What is computed from it treats shards as whole tensors, or fails with an error that does "
+            "not name the tensor."
         ),
-        cause="The copy that recompute hands to the replay does not carry the placements, or the block reshards conditionally.",
+        cause=(
+            "The copy that recompute hands to the replay does not carry the placements, or the block reshards "
+            "conditionally."
+        ),
         remedy=(
-            "On Paddle before 3.1.1: upgrade to 3.1.1 or later, or use use_reentrant=True for this block. Otherwise make the "
-            "block reshard the same way each time it runs: no reshard that depends on a step counter, a flag or a cache."
+            "On Paddle before 3.1.1: upgrade to 3.1.1 or later, or use use_reentrant=True for this block. Otherwise "
+            "make the block reshard the same way each time it runs: no reshard that depends on a step counter, a "
+            "flag or a cache."
         ),
         example=_LINEAR.format(
             body="# before 3.1.1: w.placements is [] here",
-            call="w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
+            call=(
+                "w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, "
+                "use_reentrant=False).sum().backward()"
+            ),
         ),
     ),
     Rule(
@@ -125,11 +144,16 @@ _RULES = (
         slug="mesh-changed",
         severity="error",
         title="Process mesh changed between forward and replay",
-        meaning="A distributed tensor was saved on one process mesh and came back from the replay on another, or on none.",
-        cause="The block picks the mesh from state that moved on between forward and backward, such as a global or a stage index.",
+        meaning=(
+            "A distributed tensor was saved on one process mesh and came back from the replay on another, or on none."
+        ),
+        cause=(
+            "The block picks the mesh from state that moved on between forward and backward, such as a global or a "
+            "stage index."
+        ),
         remedy=(
-            "Pass the mesh to the block as an argument, or read it once in __init__, so that forward and replay use the same "
-            "one. On Paddle before 3.1.1 also see CT105."
+            "Pass the mesh to the block as an argument, or read it once in __init__, so that forward and replay use "
+            "the same one. On Paddle before 3.1.1 also see CT105."
         ),
         example="""\
 current = {"mesh": mesh_a}
@@ -148,13 +172,16 @@ y.sum().backward()
         severity="error",
         title="Shape, dtype, strides or place changed between forward and replay",
         meaning=(
-            "The replay produced a tensor of another shape, local shape, dtype, memory layout or device than the forward "
-            "pass saved in that slot. Paddle does not check this: gradients are silently wrong, or -inf."
+            "The replay produced a tensor of another shape, local shape, dtype, memory layout or device than the "
+            "forward pass saved in that slot. Paddle does not check this: gradients are silently wrong, or -inf."
         ),
-        cause="The block does not do the same thing twice: it depends on a flag, a counter, the data seen so far or a cast made outside.",
+        cause=(
+            "The block does not do the same thing twice: it depends on a flag, a counter, the data seen so far or a "
+            "cast made outside."
+        ),
         remedy=(
-            "Make the block a function of its inputs alone. Move casts, masking and sampling of rows out of the recomputed "
-            "block, or pass what they decide as an argument."
+            "Make the block a function of its inputs alone. Move casts, masking and sampling of rows out of the "
+            "recomputed block, or pass what they decide as an argument."
         ),
         example="""\
 calls = 0
@@ -173,13 +200,16 @@ recompute(block, x, use_reentrant=False).sum().backward()
         severity="error",
         title="Recomputed block that never trains",
         meaning=(
-            "The block owns trainable parameters, but every output of it left recompute with stop_gradient=True, and the "
-            "optimizer stepped without a replay. Its parameters got no gradient and no error was raised."
+            "The block owns trainable parameters, but every output of it left recompute with stop_gradient=True, and "
+            "the optimizer stepped without a replay. Its parameters got no gradient and no error was raised."
         ),
-        cause="No tensor input of the block requires a gradient, and reentrant recompute then detaches the whole block.",
+        cause=(
+            "No tensor input of the block requires a gradient, and reentrant recompute then detaches the whole block."
+        ),
         remedy=(
-            "Use use_reentrant=False for this block, or give it an input that requires a gradient (x.stop_gradient = False "
-            "on the embedding's output). If the block is meant to be frozen, set its parameters' stop_gradient to True."
+            "Use use_reentrant=False for this block, or give it an input that requires a gradient (x.stop_gradient = "
+            "False on the embedding's output). If the block is meant to be frozen, set its parameters' stop_gradient "
+            "to True."
         ),
         example="""\
 x = paddle.randn([2, 4])  # stop_gradient is True for data
@@ -193,13 +223,13 @@ head(y).sum().backward()  # layer.weight.grad is None
         severity="error",
         title="Replay that raised or died",
         meaning=(
-            "The process raised an exception or was killed by a signal while recompute ran the block again for backward, or "
-            "while backward used what that replay served."
+            "The process raised an exception or was killed by a signal while recompute ran the block again for "
+            "backward, or while backward used what that replay served."
         ),
         cause="The replay did something else than the forward pass, or used a tensor that is gone or changed.",
         remedy=(
-            "Read the other findings of this region first: they say what differed before it failed. If there is none, run the "
-            "step once without recompute on this block: an error that stays is the block's own."
+            "Read the other findings of this region first: they say what differed before it failed. If there is "
+            "none, run the step once without recompute on this block: an error that stays is the block's own."
         ),
         example="""\
 calls = 0
@@ -220,13 +250,17 @@ recompute(block, x).sum().backward()
         severity="error",
         title="Autograd left switched off after a failed replay",
         meaning=(
-            "A replay failed, the exception was caught, and training went on; but gradient mode or the saved-tensor hooks "
-            "stayed off in this process. Later backward passes give no gradients, without any error."
+            "A replay failed, the exception was caught, and training went on; but gradient mode or the saved-tensor "
+            "hooks stayed off in this process. Later backward passes give no gradients, without any error."
         ),
-        cause="Paddle turns gradient mode and hooks off around a replay and does not turn them on again when the replay raises.",
+        cause=(
+            "Paddle turns gradient mode and hooks off around a replay and does not turn them on again when the "
+            "replay raises."
+        ),
         remedy=(
-            "Do not go on after a failed backward: let the process end and restart from the last checkpoint. Fix the failed "
-            "replay (CT113) that came before. Skip bad samples before forward, not by catching errors in backward."
+            "Do not go on after a failed backward: let the process end and restart from the last checkpoint. Fix the "
+            "failed replay (CT113) that came before. Skip bad samples before forward, not by catching errors in "
+            "backward."
         ),
         example="""\
 try:
@@ -242,15 +276,17 @@ layer(next_x).sum().backward()  # layer.weight.grad stays None
         severity="error",
         title="PyLayer that returns its input inside a recomputed block",
         meaning=(
-            "A PyLayer handed a leaf tensor straight back as its output while the block was replayed. Paddle treats that as "
-            "an in-place operation and refuses it on a leaf that requires a gradient, and the block's own inputs are such "
-            "leaves in a reentrant replay. The forward pass worked because there they were not."
+            "A PyLayer handed a leaf tensor straight back as its output while the block was replayed. Paddle treats "
+            "that as an in-place operation and refuses it on a leaf that requires a gradient, and the block's own "
+            "inputs are such leaves in a reentrant replay. The forward pass worked because there they were not."
         ),
-        cause="The PyLayer is the first operation of the block and does nothing in forward, such as a skipped c_identity.",
+        cause=(
+            "The PyLayer is the first operation of the block and does nothing in forward, such as a skipped c_identity."
+        ),
         remedy=(
-            "Put an operation before it (x = paddle.assign(x), or x * 1), or let its forward return x.clone(), or use "
-            "use_reentrant=False for this block. With fleet: do not make a ColumnParallelLinear with mp_skip_c_identity the "
-            "first layer of a reentrant block."
+            "Put an operation before it (x = paddle.assign(x), or x * 1), or let its forward return x.clone(), or "
+            "use use_reentrant=False for this block. With fleet: do not make a ColumnParallelLinear with "
+            "mp_skip_c_identity the first layer of a reentrant block."
         ),
         example="""\
 class Identity(paddle.autograd.PyLayer):
@@ -273,9 +309,9 @@ recompute(lambda t: layer(Identity.apply(t)), x, use_reentrant=True).sum().backw
         meaning="A training process ended by a signal or with an error code, outside any replay.",
         cause="Something outside recompute ended it: memory, a crash in native code, or somebody who stopped it.",
         remedy=(
-            "Look at the end of that rank's log. SIGKILL is usually the kernel's or the cluster's memory limit (see dmesg, or "
-            "the container's events); SIGABRT a failed check in native code, such as a collective whose sizes differ; SIGTERM "
-            "the launcher or the scheduler."
+            "Look at the end of that rank's log. SIGKILL is usually the kernel's or the cluster's memory limit (see "
+            "dmesg, or the container's events); SIGABRT a failed check in native code, such as a collective whose "
+            "sizes differ; SIGTERM the launcher or the scheduler."
         ),
         example="""\
 # any rank of a job that is ended from outside:
@@ -288,13 +324,13 @@ recompute(lambda t: layer(Identity.apply(t)), x, use_reentrant=True).sum().backw
         severity="info",
         title="Observations that the tracer lost",
         meaning=(
-            "The tracer itself could not keep everything it saw. What was lost is counted with its reason, and it makes the "
-            "verdict undecided, because a fault may hide in what was lost."
+            "The tracer itself could not keep everything it saw. What was lost is counted with its reason, and it "
+            "makes the verdict undecided, because a fault may hide in what was lost."
         ),
         cause="A bounded buffer was full, or the tracer met something that it could not read.",
         remedy=(
-            "Read `dropped` in the report: each reason is named. Training is not affected. If it is the ring, give it more "
-            "room with CTX_TRACER_RECORD_BYTES; if it is a guarded fault, report it with `ctx-tracer bundle`."
+            "Read `dropped` in the report: each reason is named and counted. Training is not affected. A guarded fault "
+            "(guard_faults) is a bug of the tracer: please report it, with the report."
         ),
         example="""\
 # not caused by Paddle code: a run with very many new signatures in one step fills the ring
@@ -307,26 +343,27 @@ RULES: Dict[str, Rule] = {rule.id: rule for rule in _RULES}
 
 def markdown(rules: Tuple[Rule, ...] = _RULES) -> str:
     """docs/rules.md, whole."""
-    parts = [
+    head = (
         "# The rules\n\n"
         "Printed by `python -m ctx_tracer.rules`; change the words in `ctx_tracer/rules.py`.\n\n"
-        "`error` corrupts gradients, crashes or hangs; `warning` may; `info` is for the record and never makes a mismatch.\n\n"
+        "`error` corrupts gradients, crashes or hangs; `warning` may; `info` is for the record and never makes a "
+        "mismatch.\n\n"
         "| id | slug | severity | what |\n|---|---|---|---|\n"
-        + "".join("| [{0}](#{1}) | {2} | {3} | {4} |\n".format(r.id, _anchor(r), r.slug, r.severity, r.title) for r in rules)
-    ]
-    for rule in rules:
-        parts.append(
-            "## {0} {1}\n\n{2} ({3}).\n\n**What was seen.** {4}\n\n**Likely cause.** {5}\n\n**What to do.** {6}\n\n"
-            "```python\n{7}```\n".format(
-                rule.id, rule.slug, rule.title, rule.severity, rule.meaning, rule.cause, rule.remedy, rule.example
-            )
-        )
-    return "\n".join(parts)
+    )
+    rows = "".join(f"| [{r.id}](#{r.id.lower()}-{r.slug}) | {r.slug} | {r.severity} | {r.title} |\n" for r in rules)
+    return head + rows + "".join(_section(rule) for rule in rules)
 
 
-def _anchor(rule: Rule) -> str:
-    return "{0}-{1}".format(rule.id.lower(), rule.slug)
+def _section(rule: Rule) -> str:
+    return (
+        f"\n## {rule.id} {rule.slug}\n\n"
+        f"{rule.title} ({rule.severity}).\n\n"
+        f"**What was seen.** {rule.meaning}\n\n"
+        f"**Likely cause.** {rule.cause}\n\n"
+        f"**What to do.** {rule.remedy}\n\n"
+        f"```python\n{rule.example}```\n"
+    )
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    sys.stdout.write(markdown())

@@ -1,0 +1,128 @@
+"""What was seen of a job, what was not, and what seeing it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ctx_tracer.model import HOOK, HYBRID, REENTRANT
+from ctx_tracer.verdict.job import ProcessRecord
+
+FRAMEWORK = "framework_"  # counters that start so count what Paddle itself does in a healthy replay
+
+# Counters of the record that mean: something the tracer saw is not there any more. Each makes a verdict undecided.
+LOSSES = (
+    "guard_faults",
+    "definitions_full",
+    "findings_full",
+    "detail_too_large",
+    "writer_busy",
+    "activity_too_deep",
+)
+RING = "ring_overwritten"  # events that the reader was too late for
+
+_COMPARED = {
+    HOOK: "saved tensors (hook mode)",
+    REENTRANT: "inputs, outputs, buffers (reentrant mode)",
+    HYBRID: "inputs, outputs, buffers (hybrid mode)",
+}
+
+
+def total(processes: Sequence[ProcessRecord]) -> Counter[str]:
+    """The counters of all processes, added up."""
+    counters: Counter[str] = Counter()
+    for process in processes:
+        counters.update(process.counters)
+    return counters
+
+
+def coverage(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
+    """The report's `coverage`."""
+    counters = total(processes)
+    behaviour = {name.removeprefix(FRAMEWORK): n for name, n in counters.items() if name.startswith(FRAMEWORK) and n}
+    return {
+        "steps": max((p.steps for p in processes), default=0),
+        "regions_captured": counters["regions_captured"],
+        "regions_replayed": counters["regions_replayed"],
+        "slots_compared": counters["slots_compared"],
+        "framework_behaviour": dict(sorted(behaviour.items())),
+        "not_observed": _not_observed(processes),
+    }
+
+
+def losses(processes: Sequence[ProcessRecord]) -> dict[str, int]:
+    """What the tracer itself lost, by reason; empty when nothing."""
+    counters = total(processes)
+    counted = {name: counters[name] for name in LOSSES if counters[name]}
+    overwritten = sum(p.lost_events for p in processes)
+    return {**counted, RING: overwritten} if overwritten else counted
+
+
+def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
+    """Why a match cannot be claimed, as sentences; empty when it can."""
+    if not processes:
+        return ["No training process was seen."]
+    reasons = [reason for process in processes for reason in _unseen(process)]
+    counters = total(processes)
+    if not counters["regions_captured"]:
+        reasons.append("No recompute region was captured.")
+    elif not counters["regions_replayed"]:
+        reasons.append("No captured region was replayed.")
+    if counters["slots_not_compared"]:
+        reasons.append(
+            f"{counters['slots_not_compared']} saved tensors could not be compared: a replay did not save as many as "
+            "the forward pass."
+        )
+    lost = losses(processes)
+    if lost:
+        reasons.append(f"The tracer lost observations: {listed(lost)}.")
+    return reasons
+
+
+def scope(processes: Sequence[ProcessRecord]) -> str:
+    """What a match speaks of."""
+    modes = {d.data.get("mode") for p in processes for d in p.end.definitions.values() if d.kind == "path"}
+    compared = [words for mode, words in _COMPARED.items() if mode in modes]
+    return "; ".join([*compared, "values are not compared"]) if compared else "nothing"
+
+
+def overhead(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
+    """The probe's own time, in seconds and as a share of the steps, on the rank where it took most."""
+    slowest = max(processes, key=lambda p: p.counters.get("own_ns", 0), default=None)
+    if slowest is None:
+        return {"seconds": 0.0, "share_of_step": None}
+    seconds = slowest.counters.get("own_ns", 0) / 1e9
+    share = seconds / slowest.step_seconds if slowest.steps and slowest.step_seconds > 0 else None
+    return {"seconds": round(seconds, 6), "share_of_step": None if share is None else round(share, 6)}
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Counts as text: "guard_faults 2, ring_overwritten 10"."""
+    return ", ".join(f"{reason} {count}" for reason, count in counts.items())
+
+
+def _unseen(process: ProcessRecord) -> list[str]:
+    end = process.end
+    who = f"rank {end.identity.rank} (process {end.identity.pid})"
+    reasons = []
+    if process.unreadable:
+        reasons.append(f"The record of {who} could not be read: {process.unreadable}.")
+    if end.exit is None and not end.closed:
+        reasons.append(f"The end of {who} was not seen.")
+    if process.counters.get("regions_replayed") and not process.counters.get("slots_compared"):
+        reasons.append(f"Regions were replayed on {who}, but none of their tensors was compared.")
+    return reasons
+
+
+def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
+    said = {sentence for p in processes for sentence in p.not_observed}
+    overflow = total(processes)["signatures_overflow"]
+    if overflow:
+        said.add(f"facts of {overflow} captures in spans: the signatures of their regions were too many")
+    world = max((p.end.identity.world_size for p in processes), default=0)
+    missing = sorted(set(range(world)) - {p.end.identity.rank for p in processes})
+    if missing:
+        few = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        said.add(f"rank{'s' if len(missing) > 1 else ''} {few}: no record on this node")
+    return sorted(said)

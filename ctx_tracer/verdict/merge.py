@@ -1,0 +1,76 @@
+"""One finding out of the same finding on several ranks, and the order in which findings are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ctx_tracer.model import SEVERITIES, Finding, worst
+from ctx_tracer.rules import RULES
+
+
+def merge(findings: Iterable[Finding]) -> list[Finding]:
+    """Join the findings that have the same key, worst first; merging a merged list changes nothing.
+
+    Facts and words are those of the earliest occurrence (then of the lowest rank); ranks and processes are united,
+    counts added. A finding without a region joins another one only where both say the same sentence: two ranks that
+    died of different causes stay two findings.
+    """
+    groups: dict[tuple[Any, ...], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(_identity(finding), []).append(finding)
+    return sorted((_join(group) for group in groups.values()), key=order)
+
+
+def severity(finding: Finding) -> str:
+    """The finding's own severity, or its rule's."""
+    return finding.severity or RULES[finding.rule].severity
+
+
+def order(finding: Finding) -> tuple[Any, ...]:
+    """Sort key: worst severity, first step, region, slot; then everything else, so that no order is left to chance."""
+    region = (finding.region.name, finding.region.mode) if finding.region else ("", "")
+    slot = -1 if finding.slot is None else finding.slot
+    return (-SEVERITIES.index(severity(finding)), _step(finding), region, slot, finding.rule, _canonical(finding))
+
+
+def _identity(finding: Finding) -> tuple[Any, ...]:
+    return finding.key if finding.region else (*finding.key, finding.message)
+
+
+def _step(finding: Finding) -> int:
+    return sys.maxsize if finding.first_step is None else finding.first_step
+
+
+def _canonical(finding: Finding) -> str:
+    return json.dumps(finding.to_dict(), sort_keys=True, default=str)
+
+
+def _join(group: list[Finding]) -> Finding:
+    group = sorted(group, key=lambda f: (_step(f), min(f.ranks, default=sys.maxsize), _canonical(f)))
+    earliest = group[0]
+    first = min((f.first_step for f in group if f.first_step is not None), default=None)
+    last = max((f.last_step for f in group if f.last_step is not None), default=None)
+    clean = min((f.last_clean_step for f in group if f.last_clean_step is not None), default=None)
+    if clean is not None and first is not None and clean >= first:
+        clean = None  # one rank's clean step is another rank's fault: no step was clean on all of them
+    severest = worst([severity(f) for f in group])
+    return replace(
+        earliest,
+        ranks=tuple(sorted({rank for f in group for rank in f.ranks})),
+        processes=tuple(sorted({pid for f in group for pid in f.processes})),
+        tensor=_first(f.tensor for f in group),
+        first_step=first,
+        last_step=last,
+        last_clean_step=clean,
+        count=sum(f.count for f in group),
+        severity=None if severest == RULES[earliest.rule].severity else severest,
+        known_issue=_first(f.known_issue for f in group),
+    )
+
+
+def _first(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value), None)
