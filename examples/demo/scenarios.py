@@ -31,23 +31,28 @@ class Scenario:
             if finding["severity"] != "info" and finding["rule"] not in self.expected
         ]
         for rule in self.expected:
-            findings = [finding for finding in report["findings"] if finding["rule"] == rule]
-            ranks = sorted({rank for finding in findings for rank in finding["ranks"]})
-            if ranks != RANKS:
-                wrong.append(f"{rule} was found on {f'rank {ranks}' if ranks else 'no rank'} and should be on {RANKS}")
-        first = [finding for finding in report["findings"] if finding["rule"] in self.expected[:1]]
-        if self.tensor and not any(
-            (finding["tensor"] or {}).get("name", "").endswith(self.tensor) for finding in first
-        ):
-            wrong.append(f"no {self.expected[0]} names a tensor {self.tensor}")
-        fixes = {finding["known_issue"]["fixed_in"] for finding in first if finding["known_issue"]}
-        if self.fixed_in and self.fixed_in not in fixes:
-            wrong.append(f"no {self.expected[0]} names the release {self.fixed_in} that fixed it")
+            ranks = {rank for finding in report["findings"] if finding["rule"] == rule for rank in finding["ranks"]}
+            if ranks != set(RANKS):
+                where = f"rank {min(ranks)} only" if ranks else "no rank"
+                wrong.append(f"{rule} was found on {where} and should be on both")
+        wrong += self._missing_names(report)
         verdict = "mismatch" if self.expected else "match"
         if report["verdict"] != verdict:
-            wrong.append(f"the verdict is {report['verdict']} and should be {verdict}: {report['undecided']}")
+            reasons = " ".join(report["undecided"])
+            wrong.append(f"the verdict is {report['verdict']} and should be {verdict}. {reasons}".rstrip())
         if (report["run"]["exit_code"] != 0) != self.dies:
-            wrong.append(f"training ended with {report['run']['exit_code']}")
+            wrong.append(f"training ended with exit code {report['run']['exit_code']}")
+        return wrong
+
+    def _missing_names(self, report: Mapping[str, Any]) -> list[str]:
+        """Of the tensor and of the release that the first expected rule must name."""
+        wrong = []
+        main = [finding for finding in report["findings"] if finding["rule"] in self.expected[:1]]
+        names = [(finding["tensor"] or {}).get("name") or "" for finding in main]
+        if self.tensor and not any(name.endswith(self.tensor) for name in names):
+            wrong.append(f"no {self.expected[0]} names a tensor {self.tensor}")
+        if self.fixed_in and self.fixed_in not in [(finding["known_issue"] or {}).get("fixed_in") for finding in main]:
+            wrong.append(f"no {self.expected[0]} names the release {self.fixed_in} that fixed it")
         return wrong
 
 
