@@ -1,0 +1,1 @@
+"""The HTTP interface of docs/api.md and the page's files."""

@@ -1,0 +1,133 @@
+"""What a run comes to: status, verdict and the one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert
+from ctx_collector.detect.state import Rank, Run
+from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
+
+RUNNING = "running"
+SILENT = "silent"
+ENDED = "ended"
+FAILED = "failed"
+
+# docs/api.md: a run is running while it was heard of within this time.
+SILENT_NS = 60 * 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Status, verdict and sentence of one attempt."""
+
+    status: str
+    verdict: str
+    sentence: str
+
+
+def rank_status(rank: Rank, now_ns: int) -> str:
+    """`failed`, `ended`, `running` or `silent`."""
+    if rank.exited:
+        return FAILED if rank.failed else ENDED
+    return RUNNING if now_ns - rank.last_seen_ns <= SILENT_NS else SILENT
+
+
+def run_status(run: Run, now_ns: int) -> str:
+    """`failed` when a rank failed, `ended` when every seen rank ended, else by when it was heard of last."""
+    if run.failed:
+        return FAILED
+    if run.exited == len(run.ranks):
+        return ENDED
+    return RUNNING if now_ns - run.last_seen_ns <= SILENT_NS else SILENT
+
+
+def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
+    """Firing before resolved, then by severity, then the newest first."""
+    return sorted(alerts, key=lambda a: (a.state == FIRING, SEVERITIES.index(a.severity), a.last_seen_ns), reverse=True)
+
+
+def outcome(run: Run, now_ns: int) -> Outcome:
+    """Judge a run.
+
+    A warning or an error makes a mismatch for good, resolved or not: what was trained on a wrong gradient stays
+    trained on it. Without one, anything that was not seen makes the run undecided.
+    """
+    status = run_status(run, now_ns)
+    serious = [alert for alert in run.alerts.values() if alert.severity != "info"]
+    if serious:
+        return Outcome(status, MISMATCH, _mismatch_sentence(worst_first(serious)))
+    reasons = _unseen(run, status, now_ns)
+    if reasons:
+        where = "" if run.step is None else f" at step {run.step:,}"
+        more = f" ({len(reasons) - 1} more reason{'s' if len(reasons) > 2 else ''})" if len(reasons) > 1 else ""
+        return Outcome(status, UNDECIDED, f"Undecided{where}: {reasons[0]}{more}.")
+    step = "no step ended" if run.step is None else f"step {run.step:,}"
+    ranks = f"{len(run.ranks):,} rank{'s' if len(run.ranks) != 1 else ''}"
+    return Outcome(status, MATCH, f"Healthy, {step}, {ranks}.")
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0 and 1`, `ranks 0-7`, `ranks 0, 2, 5-7 and 12 others`."""
+    ordered = sorted(set(ranks))
+    spans: list[tuple[int, int]] = []
+    for rank in ordered:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    words: list[str] = []
+    named = 0
+    for first, last in spans[:4]:  # more than four groups nobody reads in a sentence
+        named += last - first + 1
+        if last - first == 1:
+            words += [str(first), str(last)]
+        else:
+            words.append(str(first) if first == last else f"{first}-{last}")
+    if named < len(ordered):
+        words.append(f"{len(ordered) - named} others")
+    listed = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+    return f"rank{'s' if len(ordered) != 1 else ''} {listed}"
+
+
+def _mismatch_sentence(alerts: list[Alert]) -> str:
+    worst = alerts[0]
+    message = str(worst.finding["message"]).strip().rstrip(".") or f"{worst.finding['slug']} ({worst.rule})"
+    who = ranks_in_words(worst.ranks)
+    if not message.lower().startswith("rank"):
+        message = f"{who[0].upper()}{who[1:]}: {message}"
+    if worst.last_clean_step is not None and "last clean step" not in message:
+        message += f"; last clean step {worst.last_clean_step:,}"
+    if worst.state != FIRING:
+        message += f"; not seen for {RESOLVE_STEPS} steps after step {worst.last_step or 0:,}"
+    return message + "."
+
+
+def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
+    """Why no verdict can be given, the weightiest first."""
+    reasons = []
+    missing = (run.world_size or 0) - len(run.ranks)
+    if missing > 0:
+        unheard = [rank for rank in range(run.world_size or 0) if rank not in run.ranks]
+        reasons.append(f"{ranks_in_words(unheard)} of {run.world_size:,} not heard of")
+    dropped = {reason: count for reason, count in run.dropped().items() if count}
+    if dropped:
+        listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(dropped.items()))
+        reasons.append(f"the tracer lost observations ({listed})")
+    if status in (RUNNING, SILENT):
+        silent = [rank.rank for rank in run.ranks.values() if rank_status(rank, now_ns) == SILENT]
+        if silent:
+            reasons.append(f"{ranks_in_words(silent)} silent for more than {SILENT_NS // 1_000_000_000} s")
+    failed = [rank.rank for rank in run.ranks.values() if rank.failed]
+    if failed:
+        reasons.append(f"{ranks_in_words(failed)} failed without a finding")
+    unknown = [rank.rank for rank in run.ranks.values() if rank.exit_unknown]
+    if unknown:
+        reasons.append(f"how {ranks_in_words(unknown)} ended was not seen")
+    if run.undecided_cells:
+        plural = "s" if run.undecided_cells != 1 else ""
+        reasons.append(f"the last replay of {run.undecided_cells:,} region{plural} could not be judged")
+    if not run.regions_replayed and not any(region.replays for region in run.regions.values()):
+        reasons.append("no replay has been seen yet" if status == RUNNING else "no replay was seen")
+    return reasons

@@ -1,0 +1,1 @@
+"""Alembic's scripts for the state database; run whenever the collector starts."""
