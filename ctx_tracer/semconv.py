@@ -25,6 +25,7 @@ SPAN_STEP = "train step"
 SPAN_CAPTURE = "recompute capture"
 SPAN_REPLAY = "recompute replay"
 SPAN_EXIT = "process exit"
+SPAN_FINDING = "finding"  # carries a finding of a step that takes long to end
 
 # On every span
 STEP = "paddle.step"

@@ -1,0 +1,83 @@
+"""Decides, in a process that has just imported Paddle, whether it is one to observe, and installs the probe.
+
+Called by the `sitecustomize` of `ctx-tracer run`. Python 3.8 syntax and standard library only: it runs in the
+environment of the training, whatever that is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Mapping, Sequence
+
+RECORDS = "rank-*.pid-*.ctxrec"
+
+
+def activate() -> None:
+    """Install the probe, unless this process launches ranks or was started by one. Raises what the probe raises."""
+    environment = os.environ
+    rank = environment.get("PADDLE_TRAINER_ID")
+    directory = Path(environment["CTX_TRACER_RECORD_DIR"])
+    if is_launcher(getattr(sys, "orig_argv", None) or _command_line()) or is_helper_of_rank(directory, rank):
+        return
+    from ctx_tracer import probe
+
+    probe.install(
+        record_dir=str(directory),
+        run=environment["CTX_TRACER_RUN_ID"],
+        attempt=attempt_of(directory, int(rank or 0), environment),
+    )
+
+
+def is_launcher(command: Sequence[str]) -> bool:
+    """Whether this command line starts `paddle.distributed.launch`, which imports Paddle but trains nothing.
+
+    A node manager may have set PADDLE_TRAINER_ID for the launcher as well, so the variable cannot tell them apart.
+    """
+    for position, word in enumerate(command[1:], 1):
+        if word == "-m":
+            return command[position + 1 : position + 2] in (["paddle.distributed.launch"], ["paddle.distributed.fleet.launch"])
+        if word in ("-X", "-W"):
+            continue
+        if word == "-c":
+            return False
+        if not word.startswith("-") and command[position - 1] not in ("-X", "-W"):
+            return os.path.basename(word) == "fleetrun"
+    return False
+
+
+def is_helper_of_rank(directory: Path, rank: str | None) -> bool:
+    """Whether the parent is a rank that is observed and this process merely inherited its rank (a worker, a tool)."""
+    return rank is not None and (directory / f"rank-{int(rank)}.pid-{os.getppid()}.ctxrec").exists()
+
+
+def attempt_of(directory: Path, rank: int, environment: Mapping[str, str]) -> int:
+    """Which restart of this rank this is, counted from 0.
+
+    Paddle's launcher restarts ranks in place and leaves no trace of it in their environment, so the records that this
+    rank left before are counted, and a live rank of the same launcher that already knows a higher number is believed.
+    """
+    from ctx_tracer.record.reader import RecordReader
+
+    earlier = int(environment.get("CTX_TRACER_ATTEMPT") or 0)
+    attempt = earlier
+    for path in sorted(directory.glob(RECORDS)):
+        try:
+            reader = RecordReader(path)
+        except (OSError, ValueError):
+            continue  # being created at this moment, or not one of ours
+        identity = reader.identity
+        reader.close()
+        if identity.forked_from is not None:
+            continue
+        if identity.rank == rank:
+            attempt = max(attempt, identity.attempt + 1)
+        elif identity.parent_pid == os.getppid() and Path(f"/proc/{identity.pid}").exists():
+            attempt = max(attempt, identity.attempt)
+    return attempt
+
+
+def _command_line() -> list[str]:
+    raw = Path("/proc/self/cmdline").read_bytes()
+    return [os.fsdecode(word) for word in raw.split(b"\0")[:-1]]

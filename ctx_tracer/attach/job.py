@@ -1,0 +1,109 @@
+"""The job as a child process: started as a shell would, signals passed on, every exit below us seen.
+
+The job stays in our process group and keeps the terminal, so Ctrl-C and Ctrl-Z reach it from the kernel, once; what is
+sent to us alone is passed on. Nothing ties the job's life to ours: when this process is killed, the job goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Mapping, Sequence
+
+_SET_CHILD_SUBREAPER = 36  # prctl: ranks whose launcher died become our children
+_FROM_KERNEL = 0x80  # si_code of a signal that the terminal made
+
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+)
+# Python ignores these two; the job gets them as the shell would have left them.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class CannotStartError(OSError):
+    """The command could not be started; `code` is what a shell would exit with (126 or 127)."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Job:
+    """The child process of `ctx-tracer run`; `exits` holds the wait status of every child of ours that has ended."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], stdout_to: int | None = None) -> None:
+        """Start `command`, its standard output sent to the descriptor `stdout_to` where one is given.
+
+        Call it in the main thread before others exist: they inherit the blocked signals. Raises CannotStartError.
+        """
+        self.exits: dict[int, int] = {}
+        self.passed_on: set[str] = set()  # names of the signals that the job was sent from outside
+        redirect = [] if stdout_to is None else [(os.POSIX_SPAWN_DUP2, stdout_to, 1)]
+        ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*_PASSED_ON, signal.SIGCHLD])
+        try:
+            self.pid = os.posix_spawnp(
+                command[0],
+                list(command),
+                dict(environment),
+                file_actions=redirect,
+                setsigmask=mask,
+                setsigdef=_IGNORED_BY_PYTHON,
+            )
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            raise CannotStartError(f"cannot start {command[0]!r}: {error.strerror}", code) from error
+        self._pidfd = os.pidfd_open(self.pid)
+
+    @property
+    def status(self) -> int | None:
+        """The job's wait status, None while it runs."""
+        return self.exits.get(self.pid)
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell tells it: the code, or 128 + the signal. Only after the job has ended."""
+        code = os.waitstatus_to_exitcode(self.exits[self.pid])
+        return code if code >= 0 else 128 - code
+
+    def wait(self, seconds: float) -> None:
+        """Return after `seconds`, or as soon as a signal came (it is passed on) or a child ended (it is reaped)."""
+        info = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], seconds)
+        while info is not None:
+            if info.si_signo != signal.SIGCHLD:
+                self._pass_on(info)
+            info = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], 0)
+        self._reap()
+
+    def _pass_on(self, info: signal.struct_siginfo) -> None:
+        self.passed_on.add(signal.Signals(info.si_signo).name)
+        if info.si_code != _FROM_KERNEL and self.status is None:
+            try:
+                signal.pidfd_send_signal(self._pidfd, info.si_signo)
+            except ProcessLookupError:
+                return  # it has just ended
+        if info.si_signo == signal.SIGTSTP:
+            # Stop as well, by the default action: the kernel ignores it where nobody is left to continue us.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
+            signal.raise_signal(signal.SIGTSTP)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.exits[pid] = status

@@ -1,0 +1,130 @@
+"""Where the records of a run live on this node, and who may look after them there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+# A mapped file on one of these can raise SIGBUS in training when the server goes away.
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|9p|orangefs|pvfs2|panfs|wekafs|fuse\.(sshfs|gluster\w*|ceph\w*|s3fs|gcsfuse|juicefs|rclone|mount-s3|cvmfs\w*)"
+)
+LOCK = "daemon.lock"
+
+
+class UnusableDirectoryError(Exception):
+    """The records cannot be kept there; the message says why and what to do."""
+
+
+@dataclass
+class RecordDir:
+    """A directory of records with the lock of the one daemon that looks after it, held until `close`."""
+
+    path: Path
+    given: bool  # named by the user: never removed
+    _lock: int
+
+    def close(self) -> None:
+        """Let another daemon look after the directory."""
+        os.close(self._lock)
+
+    def discard(self) -> None:
+        """Remove a directory of our own, with what is in it; one that was given is let go of."""
+        if not self.given:
+            shutil.rmtree(self.path, ignore_errors=True)
+        self.close()
+
+
+def open_record_dir(run: str, given: Path | None) -> RecordDir:
+    """The directory `given`, or one of its own for `run` under `$TMPDIR/ctx-tracer-UID`, mode 0700, locked.
+
+    When several programs of one run are started on a node (one a device, say), each gets a directory: `RUN`, `RUN~1`, ...
+    Raises UnusableDirectoryError.
+    """
+    if given is not None:
+        directory = _made(given.absolute(), private=False)
+        lock = try_lock(directory)
+        if lock is None:
+            raise UnusableDirectoryError(
+                f"{directory} is looked after by another ctx-tracer; name another --record-dir, or none"
+            )
+        return RecordDir(directory, True, lock)
+    base = _private_base()
+    for number in range(4096):  # more programs of one run on one node than any node has devices
+        directory = _made(base / (_file_name(run) + (f"~{number}" if number else "")), private=True)
+        lock = try_lock(directory)
+        if lock is not None:
+            return RecordDir(directory, False, lock)
+    raise UnusableDirectoryError(f"every directory for run {run} under {base} is in use; set TMPDIR to another place")
+
+
+def try_lock(directory: Path) -> int | None:
+    """A descriptor that holds the daemon's lock of `directory`, or None when another process holds it.
+
+    The kernel gives it back when the process ends, however it ends.
+    """
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    os.truncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+    return descriptor
+
+
+def filesystem_of(path: Path, mounts: str) -> str:
+    """The type of the file system that holds `path`, by the text of /proc/self/mountinfo; "" when unknown."""
+    target, best, kind = str(path.resolve()), "", ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
+        inside = point == "/" or target == point or target.startswith(point + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind
+
+
+def _private_base() -> Path:
+    places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]  # noqa: S108, checked below
+    reasons = []
+    for place in places:
+        try:
+            return _made(place / f"ctx-tracer-{os.getuid()}", private=True)
+        except UnusableDirectoryError as error:
+            reasons.append(str(error))
+    raise UnusableDirectoryError("; ".join(dict.fromkeys(reasons)) + "; set TMPDIR or --record-dir to a local directory")
+
+
+def _made(directory: Path, *, private: bool) -> Path:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.lstat() if private else directory.stat()
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+    except OSError as error:
+        raise UnusableDirectoryError(f"cannot make {directory}: {error.strerror}") from error
+    # In a shared temporary directory somebody else may have put the name, or a link, there first.
+    if private and (status.st_uid != os.getuid() or status.st_mode & 0o170077 != 0o040000):
+        raise UnusableDirectoryError(f"{directory} is not a private directory of this user")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise UnusableDirectoryError(f"cannot write in {directory}")
+    kind = filesystem_of(directory, mounts)
+    if _NETWORK.fullmatch(kind):
+        raise UnusableDirectoryError(f"{directory} is on a network file system ({kind}); records need a local one")
+    return directory
+
+
+def _file_name(run: str) -> str:
+    """`run` as one path element: unusual characters replaced, and a hash added where that lost something."""
+    plain = re.sub(r"[^A-Za-z0-9._=-]", "_", run).lstrip(".")[:100]
+    return plain if plain == run else f"{plain}-{hashlib.sha256(run.encode('utf-8', 'replace')).hexdigest()[:8]}"

@@ -1,0 +1,138 @@
+"""`ctx-tracer run`: the job as a child, the daemon beside it, the report after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ctx_tracer import __version__
+from ctx_tracer.attach.environment import first_attempt, job_environment, run_id
+from ctx_tracer.attach.job import Job
+from ctx_tracer.attach.record_dir import RecordDir, open_record_dir
+from ctx_tracer.daemon.announce import Announcer
+from ctx_tracer.daemon.export import open_exporter
+from ctx_tracer.daemon.loop import TICK_S, Daemon
+from ctx_tracer.daemon.otlp import target_from
+from ctx_tracer.daemon.report import report_of, write_report
+from ctx_tracer.model import MATCH, SEVERITIES
+from ctx_tracer.verdict.report import RunInfo
+
+if TYPE_CHECKING:
+    from ctx_tracer.daemon.export import Exporter
+
+FINDINGS_EXIT_CODE = 3
+# The command has ended; ranks that outlive it by more than this were meant to.
+_LINGER_S = 2.0
+# Together with _LINGER_S the most that a collector which does not answer can hold up the job's exit.
+_EXPORT_GRACE_S = 7.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line says."""
+
+    command: Sequence[str]
+    collector: str | None = None
+    report: str | None = None  # a path, or "-" for standard output
+    fail_on: str | None = None  # a severity
+    record_dir: Path | None = None
+    json_only: bool = False  # standard output carries the report alone; the job's goes to standard error
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went."""
+
+    report: dict[str, Any]
+    exit_code: int
+    records: Path | None  # kept there; None where they were removed
+    copies: Sequence[Path]  # of records of processes that failed, beside their logs
+
+
+def run(options: RunOptions) -> Outcome:
+    """Run the command to its end and report on it.
+
+    Raises UnusableDirectoryError, ValueError (an address that cannot be used) and CannotStartError, each with a message
+    for the user; in all three cases nothing is left running.
+    """
+    environment = os.environ
+    target = target_from(options.collector, environment)
+    run_name, attempt = run_id(environment), first_attempt(environment)
+    directory = open_record_dir(run_name, options.record_dir)
+    started_ns = time.time_ns()
+    extended = job_environment(environment, run=run_name, attempt=attempt, record_dir=directory.path)
+    try:
+        job = Job(options.command, extended, stdout_to=2 if options.json_only else None)
+    except OSError:
+        directory.discard()
+        raise
+    announcer = Announcer()
+    exporter = open_exporter(target, announcer.say)
+    daemon = Daemon(directory.path, announcer, exporter, started_ns)
+    _follow(job, daemon)
+    announcer.close()
+
+    def report() -> dict[str, Any]:
+        info = RunInfo(run_name, attempt, options.command, __version__, started_ns, time.time_ns(), job.exit_code)
+        return report_of(info, daemon)
+
+    return _finish(options, job, daemon, exporter, directory, announcer, report)
+
+
+def _follow(job: Job, daemon: Daemon) -> None:
+    while job.status is None:
+        job.wait(TICK_S)
+        daemon.tick(time.time_ns(), job.exits, job.passed_on)
+    end = time.monotonic() + _LINGER_S
+    daemon.tick(time.time_ns(), job.exits, job.passed_on)
+    while daemon.alive and time.monotonic() < end:
+        job.wait(TICK_S / 4)
+        daemon.tick(time.time_ns(), job.exits, job.passed_on)
+
+
+def _finish(
+    options: RunOptions,
+    job: Job,
+    daemon: Daemon,
+    exporter: Exporter | None,
+    directory: RecordDir,
+    announcer: Announcer,
+    report_now: Callable[[], dict[str, Any]],
+) -> Outcome:
+    # Before the wait for the collector as well as after it: whoever kills us meanwhile has a report.
+    report = report_now()
+    _write(options, report, announcer, final=exporter is None)
+    if exporter is not None:
+        exporter.close(_EXPORT_GRACE_S, lambda: bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM}))
+        report = report_now()
+        _write(options, report, announcer, final=True)
+    keep = directory.given or bool(daemon.alive) or bool(daemon.processes and report["verdict"] != MATCH)
+    if keep:
+        directory.close()
+    else:
+        directory.discard()
+    return Outcome(report, _exit_code(options, job, report), directory.path if keep else None, daemon.copies)
+
+
+def _write(options: RunOptions, report: Mapping[str, Any], announcer: Announcer, *, final: bool) -> None:
+    if options.report is not None and options.report != "-":
+        try:
+            write_report(Path(options.report), report)
+        except OSError as error:
+            if final:
+                announcer.say(f"cannot write the report to {options.report}: {error.strerror}")
+    if final and (options.report == "-" or options.json_only):
+        write_report(None, report)
+
+
+def _exit_code(options: RunOptions, job: Job, report: Mapping[str, Any]) -> int:
+    if job.exit_code != 0 or options.fail_on is None:
+        return job.exit_code
+    threshold = SEVERITIES.index(options.fail_on)
+    fired = any(SEVERITIES.index(finding["severity"]) >= threshold for finding in report["findings"])
+    return FINDINGS_EXIT_CODE if fired else 0

@@ -1,0 +1,167 @@
+"""A report, and findings from anywhere, for a person at a terminal: one sentence first, then what supports it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from ctx_tracer.attach.run import Outcome
+
+STYLES = {
+    "error": "bold red",
+    "warning": "yellow",
+    "info": "cyan",
+    "mismatch": "bold red",
+    "undecided": "yellow",
+    "match": "green",
+}
+# Of a table with more rows than a screen nobody reads the rest; `--json` has it all.
+MOST_ROWS = 30
+# Without a terminal there is no width to fit into: logs are read in wide windows and searched.
+_LOG_WIDTH = 160
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that leaves names as they are and needs no colour."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _LOG_WIDTH
+    # Lines of text are left to the terminal to wrap, so that they can be copied, and searched in a log.
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width, soft_wrap=True)
+
+
+def plain(value: object) -> str:
+    """One line of text without control characters: names come from a stranger's program."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+
+
+def show_table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], indent: int = 0) -> None:
+    """A plain table; a cell that is a severity or a verdict is coloured."""
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        grid.add_column(name, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(text, style=STYLES.get(text, "")) for text in map(plain, row)))
+    with out.capture() as drawn:
+        out.print(Padding(grid, (0, 0, 0, indent)), soft_wrap=False)
+    # The drawn lines are filled with blanks to the width of the terminal.
+    out.file.write("".join(line.rstrip() + "\n" for line in drawn.get().splitlines()))
+
+
+def show_outcome(outcome: Outcome) -> None:
+    """What `run` says at the end, on standard error."""
+    out = console(stderr=True)
+    show_report(outcome.report, out, prefix="ctx-tracer: ")
+    for copy in outcome.copies:
+        out.print(Text(f"Record of a failed rank: {plain(copy)}"))
+    if outcome.records is not None:
+        out.print(Text(f"Records: {plain(outcome.records)}"))
+
+
+def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> None:
+    """A report (docs/report.md)."""
+    verdict = str(report["verdict"])
+    out.print(Text(f"{prefix}{plain(report['sentence'])}", style=STYLES.get(verdict, "")))
+    show_findings(report["findings"], out)
+    ended = [process for process in report["processes"] if _ended_badly(process)]
+    if ended:
+        out.print()
+        show_table(
+            out,
+            ("rank", "pid", "end", "doing"),
+            [(p["rank"], p["pid"], p["exit"]["signal"] or f"exit code {p['exit']['code']}", p["last"]) for p in ended],
+        )
+    for reason in report["undecided"]:
+        out.print(Text(f"Not decided: {plain(reason)}"))
+    if report["dropped"]:
+        lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
+        out.print(Text(f"Lost by the tracer itself: {lost}"))
+
+
+def show_findings(findings: Sequence[Mapping[str, Any]], out: Console) -> None:
+    """Findings as a table, then what to do about each, once."""
+    if not findings:
+        return
+    out.print()
+    show_table(
+        out,
+        ("severity", "rule", "where", "ranks", "steps", "count"),
+        [
+            (
+                finding["severity"],
+                f"{finding['rule']} {finding['slug']}",
+                where(finding),
+                ranges(finding["ranks"]),
+                steps(finding["step"]),
+                finding["count"],
+            )
+            for finding in findings[:MOST_ROWS]
+        ],
+    )
+    if len(findings) > MOST_ROWS:
+        out.print(f"and {len(findings) - MOST_ROWS} more; --json has them all")
+    told: set[tuple[str, str]] = set()
+    for finding in findings[:MOST_ROWS]:
+        words = (str(finding["rule"]), f"{plain(finding['message'])} {plain(finding['remedy'])}".strip())
+        if words in told:
+            continue
+        told.add(words)
+        out.print()
+        out.print(Text(f"{words[0]}  {words[1]}"))
+        sides = [(name, finding[name]) for name in ("captured", "produced", "served") if finding[name] is not None]
+        if finding["differs"] and sides:
+            rows = [(name, *(fact(side.get(name)) for _, side in sides)) for name in finding["differs"]]
+            show_table(out, ("", *(name for name, _ in sides)), rows, indent=7)
+        issue = finding["known_issue"]
+        if issue:
+            fixed = f", fixed in {issue['fixed_in']}" if issue.get("fixed_in") else ""
+            out.print(Text(f"       known issue {plain(issue['id'])}: {plain(issue['title'])}{fixed}"))
+
+
+def where(finding: Mapping[str, Any]) -> str:
+    """`layers.3, slot 1 (weight)`."""
+    region, tensor = finding["region"], finding["tensor"] or {}
+    parts = [str(region["name"])] if region else []
+    if finding["slot"] is not None:
+        name = tensor.get("name") or tensor.get("layer") or tensor.get("role")
+        parts.append(f"slot {finding['slot']}" + (f" ({name})" if name else ""))
+    return ", ".join(parts) or "-"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans) or "-"
+
+
+def steps(span: Mapping[str, Any]) -> str:
+    """`12` or `12-40`."""
+    first, last = span.get("first"), span.get("last")
+    if first is None:
+        return "-"
+    return str(first) if last in (None, first) else f"{first}-{last}"
+
+
+def fact(value: object) -> str:
+    """A fact in a cell."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _ended_badly(process: Mapping[str, Any]) -> bool:
+    end = process["exit"]
+    return end is not None and bool(end["signal"] or end["code"])

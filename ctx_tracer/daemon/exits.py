@@ -1,0 +1,104 @@
+"""How processes that are not our children ended.
+
+A rank's parent is its launcher, which reaps it. The pidfd tells the moment of death; the exit status is read from
+/proc/PID/stat while the process is a zombie, or, where the launcher was faster, from the pidfd (Linux 6.15 and later).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctx_tracer.verdict.exits import Exit
+
+# ioctl PIDFD_GET_INFO with PIDFD_INFO_EXIT; the kernel fills as much of the struct as we have room for.
+_GET_INFO = 0xC040FF0B
+_INFO_EXIT = 1 << 3
+_INFO = struct.Struct("=Q52xi")  # mask, then the ids of the cgroup and the process, then exit_code: 64 bytes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that is gone."""
+
+    exit: Exit | None  # None where how it ended could not be seen
+    time_ns: int  # when that was noticed, time.time_ns()
+
+
+def exit_of(status: int) -> Exit:
+    """From a wait status, as waitpid and /proc give it."""
+    code = os.waitstatus_to_exitcode(status)
+    return Exit(code=code) if code >= 0 else Exit(signal=signal_name(-code))
+
+
+def signal_name(number: int) -> str:
+    """"SIGKILL" for 9; "SIG40" for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+class ExitWatch:
+    """Follows processes by pidfd in a thread of its own: the zombie may be there for a millisecond only."""
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._pids: dict[int, int] = {}  # pidfd -> pid
+        self._ended: dict[int, Ended] = {}
+        self._thread: threading.Thread | None = None
+
+    def watch(self, pid: int) -> None:
+        """Follow `pid` from now on. One that is gone already counts as ended, its exit unknown."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            self._ended.setdefault(pid, Ended(None, time.time_ns()))
+            return
+        self._pids[descriptor] = pid
+        self._poll.register(descriptor, select.EPOLLIN)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ctx-tracer-exits", daemon=True)
+            self._thread.start()
+
+    def ended(self) -> dict[int, Ended]:
+        """The followed processes that have ended."""
+        return dict(self._ended)
+
+    def _run(self) -> None:
+        while True:
+            for descriptor, _ in self._poll.poll():
+                pid = self._pids[descriptor]
+                status = _status_of_zombie(pid)
+                if status is None:
+                    status = _status_of_pidfd(descriptor)
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+                self._ended[pid] = Ended(None if status is None else exit_of(status), time.time_ns())
+
+
+def _status_of_zombie(pid: int) -> int | None:
+    try:
+        # The name of the program is in parentheses and may hold anything, so count from its end.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[49]) if fields[0] in ("Z", "X") else None  # field 52 of the whole line
+
+
+def _status_of_pidfd(descriptor: int) -> int | None:
+    buffer = bytearray(_INFO.size)
+    _INFO.pack_into(buffer, 0, _INFO_EXIT, 0)
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, buffer)
+    except OSError:
+        return None
+    mask, status = _INFO.unpack(buffer)
+    return int(status) if mask & _INFO_EXIT else None

@@ -1,0 +1,152 @@
+"""The daemon itself: finds records, follows their processes, tells findings, hands spans on. One `tick` at a time."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctx_tracer.daemon.exits import Ended, ExitWatch
+from ctx_tracer.daemon.observed import Observed, log_dir_of
+import ctx_tracer.known_issues
+from ctx_tracer.record.layout import SUFFIX
+from ctx_tracer.record.reader import RecordError, RecordReader
+from ctx_tracer.verdict.exits import Exit, ProcessEnd, exit_findings
+from ctx_tracer.verdict.settle import explain
+
+if TYPE_CHECKING:
+    from ctx_tracer.daemon.announce import Announcer
+    from ctx_tracer.daemon.export import Exporter
+    from ctx_tracer.model import Finding
+
+TICK_S = 0.2  # a finding is told within this time; looking costs microseconds
+_PATIENCE = 25  # looks at a file that is no record yet: five seconds
+_LARGEST_ERROR = 64 << 10  # bytes of a traceback that a process left
+
+
+class Daemon:
+    """Looks after the records of one directory that were begun at or after `since_ns`."""
+
+    def __init__(self, directory: Path, announcer: Announcer, exporter: Exporter | None, since_ns: int = 0) -> None:
+        self._directory = directory
+        self._announcer = announcer
+        self._exporter = exporter
+        self._since_ns = since_ns
+        self._watch = ExitWatch()
+        self._observed: dict[str, Observed] = {}  # by file name
+        self._unreadable: dict[str, int] = {}  # file name -> looks
+        self._over: list[ProcessEnd] = []  # in the order of their ends
+        self.problems: list[str] = []  # why something was not observed
+        self.copies: list[Path] = []  # of the records of processes that failed
+
+    @property
+    def processes(self) -> list[Observed]:
+        """Every process with a record, in the order of their ranks."""
+        return sorted(self._observed.values(), key=lambda o: (o.reader.identity.rank, o.reader.identity.started_ns))
+
+    @property
+    def alive(self) -> list[Observed]:
+        """Those that have not ended."""
+        return [observed for observed in self.processes if observed.ended is None]
+
+    def tick(self, now_ns: int, exits: Mapping[int, int], passed_on: set[str]) -> None:
+        """One look at everything. `exits` are wait statuses of our own children, `passed_on` signals the job was sent."""
+        self._discover()
+        # Ends are looked up before the records are read, so that what a process wrote last is in what was read last.
+        ended = self._watch.ended()
+        losses = self.export_losses()
+        for observed in self.alive:
+            observed.read(losses, lambda finding, of=observed: self._announce(of, finding))
+            if observed.spans is not None:
+                observed.spans.hurry(now_ns)
+        gone = [observed for observed in self.alive if observed.pid in ended]
+        for observed in sorted(gone, key=lambda o: ended[o.pid].time_ns):
+            self._end(observed, ended[observed.pid], exits, passed_on)
+
+    def export_losses(self) -> dict[str, int]:
+        """Spans that did not arrive, by reason."""
+        return self._exporter.dropped() if self._exporter else {}
+
+    def _discover(self) -> None:
+        try:
+            names = sorted(path.name for path in self._directory.iterdir())
+        except OSError:
+            return
+        for name in names:
+            if name.endswith(SUFFIX) and name not in self._observed and self._unreadable.get(name, 0) < _PATIENCE:
+                self._open(name)
+            elif name.endswith(".error") and name not in self._unreadable:
+                self._unreadable[name] = _PATIENCE
+                self._not_installed(self._directory / name)
+
+    def _open(self, name: str) -> None:
+        path = self._directory / name
+        try:
+            reader = RecordReader(str(path))
+        except (OSError, RecordError) as error:
+            looks = self._unreadable[name] = self._unreadable.get(name, 0) + 1
+            if looks == _PATIENCE:
+                self.problems.append(f"a record cannot be read: {error}")
+            return
+        if reader.identity.started_ns < self._since_ns:
+            reader.close()
+            self._unreadable[name] = _PATIENCE  # an earlier run's
+            return
+        observed = Observed(path, reader, None, log_dir_of(reader.identity.pid))
+        if self._exporter is not None:
+            from ctx_tracer.daemon.spans import SpanBuilder
+            from ctx_tracer.daemon.telemetry import Telemetry
+
+            observed.spans = SpanBuilder(
+                Telemetry(reader.identity, self._exporter),
+                reader.definitions,
+                lambda finding: self._explained(observed, finding),
+                reader.identity.started_ns,
+            )
+        self._observed[name] = observed
+        self._watch.watch(observed.pid)
+
+    def _not_installed(self, path: Path) -> None:
+        try:
+            text = path.read_bytes()[-_LARGEST_ERROR:].decode(errors="replace").strip()
+        except OSError:
+            return
+        reason = text.splitlines()[-1] if text else "unknown"
+        problem = f"process {path.name.removeprefix('pid-').removesuffix('.error')} is not observed: {reason}"
+        self.problems.append(problem)
+        self._announcer.say(f"{problem}; the whole error is in {path}")
+
+    def _end(self, observed: Observed, ended: Ended, exits: Mapping[int, int], passed_on: set[str]) -> None:
+        from ctx_tracer.daemon.exits import exit_of
+
+        if ended.exit is None and observed.pid in exits:
+            ended = replace(ended, exit=exit_of(exits[observed.pid]))
+        observed.ended = ended
+        observed.stopped = ended.exit is not None and ended.exit.signal in passed_on
+        end = observed.end()
+        findings = exit_findings(end, self._over)
+        self._over.append(end)
+        for finding in findings:
+            self._announce(observed, finding)
+        if observed.spans is not None:
+            step = end.progress.step if end.progress else 0
+            observed.spans.ended(ended.exit, ended.time_ns, findings, step)
+        if ended.exit is not None and ended.exit.failed and observed.log_dir is not None:
+            self._keep(observed, observed.log_dir)
+
+    def _keep(self, observed: Observed, directory: Path) -> None:
+        target = directory / observed.path.name
+        try:
+            shutil.copyfile(observed.path, target)
+        except OSError as error:
+            self._announcer.say(f"cannot copy {observed.path} to {directory}: {error.strerror}")
+            return
+        self.copies.append(target)
+
+    def _announce(self, observed: Observed, finding: Finding) -> None:
+        self._announcer.finding(self._explained(observed, finding))
+
+    def _explained(self, observed: Observed, finding: Finding) -> Finding:
+        return explain(finding, getattr(ctx_tracer.known_issues, "KNOWN_ISSUES", ()), observed.reader.identity.paddle_version)

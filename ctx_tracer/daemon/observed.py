@@ -1,0 +1,109 @@
+"""One observed process: its record, read to the end, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctx_tracer.record.layout import DetailEvent, RegionEvent, StepEvent
+from ctx_tracer.verdict.exits import ProcessEnd
+
+if TYPE_CHECKING:
+    from ctx_tracer.daemon.exits import Ended
+    from ctx_tracer.daemon.spans import SpanBuilder
+    from ctx_tracer.model import Finding
+    from ctx_tracer.record.layout import Event
+    from ctx_tracer.record.reader import RecordReader
+
+# Counters of the record that say the probe itself lost something.
+_LOSSES = (
+    "guard_faults",
+    "definitions_full",
+    "findings_full",
+    "detail_too_large",
+    "writer_busy",
+    "activity_too_deep",
+    "signatures_overflow",
+    "slots_not_compared",
+)
+
+_MOST_FAULTS = 20  # faults of the probe that are told; all are counted
+
+
+@dataclass
+class Observed:
+    """A process with a record. `spans` is None where nothing is exported."""
+
+    path: Path
+    reader: RecordReader
+    spans: SpanBuilder | None
+    log_dir: Path | None = None  # the launcher's
+    ended: Ended | None = None
+    stopped: bool = False  # by a signal that we passed on
+    last_event: RegionEvent | None = None
+    steps: int = 0  # that ended
+    step_seconds: float = 0.0  # in which they ran
+    not_observed: list[str] = field(default_factory=list)  # what the probe declined to watch, each a sentence
+    _announced: set[tuple[object, ...]] = field(default_factory=set)
+    _boundary_ns: int = 0  # the end of the last step, or the first event
+
+    @property
+    def pid(self) -> int:
+        return self.reader.identity.pid
+
+    def read(self, exported_losses: Mapping[str, int], announce: Callable[[Finding], None]) -> None:
+        """Take in what is new in the record."""
+        events = self.reader.poll()
+        findings = self.reader.findings()
+        for event in events:
+            self._count(event)
+        for finding in findings:
+            if finding.key not in self._announced:
+                self._announced.add(finding.key)
+                announce(finding)
+        if self.spans is not None and (events or findings):
+            self.spans.batch(events, findings, {**self.losses(), **exported_losses})
+
+    def _count(self, event: Event) -> None:
+        self._boundary_ns = self._boundary_ns or event.time_ns
+        if isinstance(event, RegionEvent):
+            self.last_event = event
+        elif isinstance(event, StepEvent):
+            self.steps += 1
+            self.step_seconds += (event.time_ns - self._boundary_ns) / 1e9
+            self._boundary_ns = event.time_ns
+        elif isinstance(event, DetailEvent) and event.kind == "fault" and len(self.not_observed) < _MOST_FAULTS:
+            self.not_observed.append(f"{event.data.get('seam')}: {event.data.get('error')}")
+
+    def losses(self) -> dict[str, int]:
+        """What was lost of this process's observations, by reason; reasons that did not occur are left out."""
+        counters = self.reader.counters()
+        losses = {name: counters.get(name, 0) for name in _LOSSES}
+        losses["ring_overwritten"] = self.reader.lost
+        losses["regions_evicted"] = self.spans.evicted if self.spans is not None else 0
+        return {reason: count for reason, count in losses.items() if count}
+
+    def end(self) -> ProcessEnd:
+        """What is known of the process, for the verdict. Its exit is None while it runs."""
+        return ProcessEnd(
+            identity=self.reader.identity,
+            exit=self.ended.exit if self.ended else None,
+            ended_ns=self.ended.time_ns if self.ended else None,
+            progress=self.reader.progress(),
+            definitions=dict(self.reader.definitions()),
+            last_event=self.last_event,
+            findings=self.reader.findings(),
+            stopped=self.stopped,
+        )
+
+
+def log_dir_of(pid: int) -> Path | None:
+    """Where the launcher keeps this process's log, by its environment; None without a launcher."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    value = next((entry[15:] for entry in environment if entry.startswith(b"PADDLE_LOG_DIR=")), b"")
+    return Path(value.decode(errors="surrogateescape")) if value else None

@@ -1,0 +1,59 @@
+"""The report of the records that the daemon has read, and its file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ctx_tracer.known_issues
+from ctx_tracer.model import MATCH, UNDECIDED
+from ctx_tracer.verdict.report import ProcessRecord, RunInfo, build_report, sentence
+
+if TYPE_CHECKING:
+    from ctx_tracer.daemon.loop import Daemon
+    from ctx_tracer.daemon.observed import Observed
+
+
+def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
+    """The report (docs/report.md) as of now."""
+    report = build_report(run, [_record_of(observed) for observed in daemon.processes], getattr(ctx_tracer.known_issues, "KNOWN_ISSUES", ()))
+    report["dropped"].update(daemon.export_losses())
+    if daemon.problems:
+        report["undecided"] = [*report["undecided"], *daemon.problems]
+        report["verdict"] = UNDECIDED if report["verdict"] == MATCH else report["verdict"]
+        report["sentence"] = sentence(report)
+    return report
+
+
+def write_report(path: Path | None, report: Mapping[str, Any]) -> None:
+    """Write `report` to `path`, whole or not at all, or to standard output. Raises OSError."""
+    text = json.dumps(report, indent=2) + "\n"
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    if path.exists() and not path.is_file():
+        path.write_text(text)  # a pipe, or /dev/fd/3: nothing to replace
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _record_of(observed: Observed) -> ProcessRecord:
+    return ProcessRecord(
+        end=observed.end(),
+        counters=observed.reader.counters(),
+        lost_events=observed.reader.lost,
+        steps=observed.steps,
+        step_seconds=observed.step_seconds,
+        not_observed=observed.not_observed,
+    )
