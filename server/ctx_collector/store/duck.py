@@ -60,7 +60,6 @@ class DuckObservations:
         self._path = directory / "spans.duckdb"
         self._config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{memory // (1024 * 1024)}MiB",
-            "temp_directory": str(directory / "spans.tmp"),
             # The collector shares its machine with training; two threads answer every query of the page in time.
             "threads": 2,
             "enable_external_access": False,
