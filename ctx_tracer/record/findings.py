@@ -86,9 +86,10 @@ class FindingTable:
         self._counts[2 * index] = seen.count
         self._last_steps[2 * index + 1] = last
         body = layout.ENTRY_BODY.pack(index + 1, now, layout.KIND_FINDING_BODY, 0, 0) + payload
+        self._stored = index + 1  # first: an exception from a signal handler must not let another take this index
         if not self._area.append(len(payload), body):
+            self._stored = index
             return False
-        self._stored = index + 1
         seen.index = index
         return True
 

@@ -1,6 +1,7 @@
 """Bounded JSON of anything: what a stranger's process hands us may be huge, cyclic, or not text at all.
 
-No method of a foreign object is called. `str()` of a distributed tensor would be a collective; a `__str__` may raise.
+Of a foreign object only the type's name is taken: `str()` of a distributed tensor is a collective, and a `__str__` may
+raise. Numbers that register as such (NumPy's) are converted.
 """
 
 from __future__ import annotations
@@ -9,29 +10,55 @@ import json
 import math
 import numbers
 from types import MappingProxyType
-from typing import Any, List
+from typing import Any, List, Mapping
+
+from ctx_tracer.record.layout import MAX_DETAIL
 
 MAX_TEXT = 4096  # characters of one string
 MAX_DEPTH = 16
-MAX_ITEMS = 1 << 16  # items in one value, so that encoding a list of millions stops early
+MAX_BITS = 256  # of an integer: enough for any hash; decimal text of a much longer one takes quadratic time
+# Items and characters of one value. What is cut here has more than `MAX_DETAIL` bytes of JSON already, so that no limit
+# of the record lets it pass: nothing is ever stored that was cut without a mark.
+MAX_COST = MAX_DETAIL
 
 
-def text(value: str, limit: int = MAX_TEXT) -> str:
-    """The string as valid Unicode: lone surrogates are spelled out, what exceeds `limit` is cut with a marker."""
-    short = str.__getitem__(value, slice(0, limit))
-    if not short.isascii():
-        short = short.encode("utf-8", "backslashreplace").decode("utf-8")
-    length = str.__len__(value)
-    return short if length <= limit else f"{short}...[{length} characters]"
+def encode(value: Any, limit: int = MAX_TEXT) -> bytes:
+    """Compact ASCII JSON of a copy of `value` that is bounded in depth, size, and characters of each string."""
+    bounded = _plain(value, limit, MAX_DEPTH, [MAX_COST])
+    return json.dumps(bounded, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, numbers.Integral):
-        whole = int(value)
-        # 256 bits hold any hash; decimal text of a much longer integer takes quadratic time.
-        return whole if whole.bit_length() <= 256 else f"<int of {whole.bit_length()} bits>"
-    real = float(value)
-    return real if math.isfinite(real) else repr(real)  # JSON has no NaN
+def encode_named(kind: str, data: Mapping[str, Any]) -> bytes:
+    """JSON of a kind and its data, always an object: anything but a dictionary becomes `{"value": ...}`."""
+    return encode([_scalar(kind, MAX_TEXT), data if isinstance(data, (dict, MappingProxyType)) else {"value": data}])
+
+
+def _plain(value: Any, limit: int, depth: int, left: List[int]) -> Any:
+    if isinstance(value, MappingProxyType):
+        value = dict(value)
+    if not isinstance(value, (dict, list, tuple, set, frozenset)):
+        scalar = _scalar(value, limit)
+        left[0] -= len(scalar) + 1 if isinstance(scalar, str) else 1
+        return scalar
+    left[0] -= 1
+    if depth == 0:
+        return "<more>"
+    # Both copy first: another thread may change the original.
+    if isinstance(value, dict):
+        pairs = []
+        for key, item in list(dict.items(value)):
+            if left[0] <= 0:
+                break
+            name = str(_scalar(key, limit))
+            left[0] -= len(name) + 1
+            pairs.append((name, _plain(item, limit, depth - 1, left)))
+        return dict(pairs)
+    items = []
+    for item in list(value):
+        if left[0] <= 0:
+            break
+        items.append(_plain(item, limit, depth - 1, left))
+    return items
 
 
 def _scalar(value: Any, limit: int) -> Any:
@@ -46,29 +73,24 @@ def _scalar(value: Any, limit: int) -> Any:
     return f"<{type(value).__name__}>"
 
 
-def plain(value: Any, limit: int = MAX_TEXT) -> Any:
-    """A copy of `value` made of dict, list, str, int, float, bool and None alone, bounded in depth, items and text."""
-    return _plain(value, limit, MAX_DEPTH, [MAX_ITEMS])
+def text(value: str, limit: int = MAX_TEXT) -> str:
+    """The string as valid Unicode: lone surrogates are spelled out, what exceeds `limit` is cut with a marker."""
+    short = str.__getitem__(value, slice(0, limit))
+    if not short.isascii():
+        short = short.encode("utf-8", "backslashreplace").decode("utf-8")
+    length = str.__len__(value)
+    return short if length <= limit else f"{short}...[{length} characters]"
 
 
-def _plain(value: Any, limit: int, depth: int, left: List[int]) -> Any:
-    left[0] -= 1
-    if isinstance(value, MappingProxyType):
-        value = dict(value)
-    if not isinstance(value, (dict, list, tuple, set, frozenset)):
-        return _scalar(value, limit)
-    if depth == 0 or left[0] <= 0:
-        return "<more>"
-    # Both make a copy first: another thread may change the original.
-    if isinstance(value, dict):
-        pairs = list(dict.items(value))[: left[0]]
-        return {str(_scalar(k, limit)): _plain(v, limit, depth - 1, left) for k, v in pairs}
-    return [_plain(v, limit, depth - 1, left) for v in list(value)[: left[0]]]
-
-
-def encode(value: Any, limit: int = MAX_TEXT) -> bytes:
-    """Compact ASCII JSON of `plain(value)`."""
-    return json.dumps(plain(value, limit), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+def _number(value: Any) -> Any:
+    if isinstance(value, numbers.Integral):
+        whole = int(value)
+        return whole if whole.bit_length() <= MAX_BITS else f"<int of {whole.bit_length()} bits>"
+    try:
+        real = float(value)
+    except OverflowError:
+        return f"<{type(value).__name__}>"
+    return real if math.isfinite(real) else repr(real)  # JSON has no NaN
 
 
 def unsigned(*values: Any) -> List[int]:

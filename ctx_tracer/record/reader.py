@@ -75,7 +75,7 @@ class RecordReader:
         events: List[Event] = []
         for attempt in range(_ATTEMPTS):
             published = words[_WORDS + layout.RING_SEQUENCE]  # read before the head, written after it
-            head = words[_WORDS + layout.RING_HEAD]
+            head = words[_WORDS + layout.RING_HEAD] & ~7
             data, start = self._copy_ring(head)
             last = attempt == _ATTEMPTS - 1
             if data is None:
@@ -92,16 +92,15 @@ class RecordReader:
     def _copy_ring(self, head: int) -> Tuple[Optional[bytes], int]:
         """What lies between the last position and `head` and was not overwritten meanwhile, and where it starts."""
         offset, size = self._parts.ring
-        tail = self._words[_WORDS + layout.RING_TAIL]
-        start = max(self._position, tail, head - size)
-        if start >= head or start & 7 or head & 7:
+        start = max(self._position, self._words[_WORDS + layout.RING_TAIL] & ~7, head - size)
+        if start >= head:
             return None, 0
         a, b = start % size, head % size
         if a < b:
             data = bytes(self._view[offset + a : offset + b])
         else:
             data = bytes(self._view[offset + a : offset + size]) + bytes(self._view[offset : offset + b])
-        safe = self._words[_WORDS + layout.RING_TAIL]
+        safe = self._words[_WORDS + layout.RING_TAIL] & ~7
         if safe >= head:
             return None, 0
         if safe > start:

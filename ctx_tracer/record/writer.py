@@ -1,30 +1,27 @@
 """The writing end of a record: the only way observations leave a training process. It never waits.
 
-One thread writes at a time. Whoever finds the writer taken (another thread, a signal handler, a finalizer) leaves its
-operation in a bounded queue, which the holder empties before and after its own.
+Each public method turns its arguments into bytes or words, then takes its turn (turn.py) to store them.
 """
 
 from __future__ import annotations
 
-import collections
 import itertools
 import os
 import struct
-import threading
 import time
 import weakref
-from typing import Any, Callable, Deque, Dict, Hashable, List, Mapping, Tuple
+from typing import Any, Dict, Hashable, List, Mapping
 
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.record import layout, mapping
 from ctx_tracer.record.findings import FindingTable, Seen, encode_finding
 from ctx_tracer.record.layout import COUNTER_WORDS, LAST_EVENT, STATE_NUMBERS
-from ctx_tracer.record.plain import encode, signed, unsigned
+from ctx_tracer.record.plain import encode_named, signed, unsigned
 from ctx_tracer.record.ring import Activities, Area, Ring
+from ctx_tracer.record.turn import Turn
 
 DEFAULT_SIZE = layout.DEFAULT_SIZE
-MAX_PENDING = 256  # operations; a holder is busy for microseconds, so even a handful is rare
-MAX_PENDING_BYTES = 16 << 10  # of one payload: the queue holds at most 4 MiB
+MAX_WAITING = 16 << 10  # bytes of a payload that waits for its turn: those of a full queue come to 4 MiB
 MAX_KEYS = 1 << 14  # findings counted in memory, stored or not
 MAX_COUNT = (1 << 63) - 1
 
@@ -53,9 +50,8 @@ class RecordWriter:
         self._findings = FindingTable(view, Area(view, self._page, parts.findings, layout.FINDINGS_USED))
         self._activities = Activities(view, view.cast("Q"), self._page)
         self._detail_limit = min(layout.MAX_DETAIL, parts.ring[1] // 4)
-        self._lock = threading.Lock()
-        self._pending: Deque[Tuple[Callable[..., Any], Tuple[Any, ...]]] = collections.deque()
-        self._closed = False
+        self._turn = Turn(self._busy)
+        self._take = self._turn.take
         self._definition_ids = itertools.count(1)
         self._seen: Dict[Hashable, Seen] = {}
         _writers.add(self)
@@ -64,52 +60,6 @@ class RecordWriter:
     def create(cls, directory: str, identity: Identity, size: int = DEFAULT_SIZE) -> RecordWriter:
         """Create a record of `size` bytes in `directory`. Raises OSError if it cannot be."""
         return cls(*mapping.create(directory, identity, size))
-
-    # Entering
-
-    def _submit(self, operation: Callable[..., Any], *arguments: Any) -> None:
-        """Run `operation` now, or leave it to the one who holds the writer."""
-        if self._lock.acquire(False):
-            try:
-                if self._pending:
-                    self._drain()
-                if not self._closed:
-                    operation(*arguments)
-            finally:
-                self._lock.release()
-        else:
-            self._leave(operation, arguments)
-        if self._pending:
-            self._settle()
-
-    def _leave(self, operation: Callable[..., Any], arguments: Tuple[Any, ...]) -> None:
-        if self._closed:
-            return
-        if len(self._pending) < MAX_PENDING:
-            self._pending.append((operation, arguments))
-        else:
-            self._bump("writer_busy")  # outside of the lock: two threads at once may count one too few
-
-    def _settle(self) -> None:
-        # Once more, outside of the lock: the holder may have looked for the last time just before the queue grew.
-        while self._pending and self._lock.acquire(False):
-            try:
-                self._drain()
-            finally:
-                self._lock.release()
-
-    def _drain(self) -> None:
-        while self._pending:
-            operation, arguments = self._pending.popleft()
-            if not self._closed:
-                operation(*arguments)
-
-    def _affordable(self, payload: bytes) -> bool:
-        """Whether the payload may wait in the queue, if it has to."""
-        if len(payload) <= MAX_PENDING_BYTES or not self._lock.locked():
-            return True
-        self._bump("writer_busy")
-        return False
 
     # Events
 
@@ -131,20 +81,7 @@ class RecordWriter:
         """
         number = STATE_NUMBERS[state]
         now = _now()
-        # As `_submit`, without packing the arguments twice: the one call that is made for every region.
-        if self._lock.acquire(False):
-            try:
-                if self._pending:
-                    self._drain()
-                if not self._closed:
-                    self._region(number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
-            finally:
-                self._lock.release()
-        else:
-            fields = (number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
-            self._leave(self._region, fields)
-        if self._pending:
-            self._settle()
+        self._take(self._region, number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
 
     def _region(
         self,
@@ -185,7 +122,7 @@ class RecordWriter:
             payload = layout.STEP_PAYLOAD.pack(*fields)
         except struct.error:
             payload = layout.STEP_PAYLOAD.pack(*signed(63, *fields))
-        self._submit(self._step, payload, _now())
+        self._take(self._step, payload, _now())
 
     def _step(self, payload: bytes, now: int) -> None:
         self._event(payload, now, layout.KIND_STEP)
@@ -193,11 +130,18 @@ class RecordWriter:
 
     def detail(self, kind: str, data: Mapping[str, Any]) -> None:
         """Anything in full, as JSON; what is larger than 256 KiB (less in a small file) is counted instead."""
-        payload = encode([kind, data])
+        payload = encode_named(kind, data)
         if len(payload) > self._detail_limit:
             self.add("detail_too_large")
         elif self._affordable(payload):
-            self._submit(self._event, payload, _now(), layout.KIND_DETAIL)
+            self._take(self._event, payload, _now(), layout.KIND_DETAIL)
+
+    def _affordable(self, payload: bytes) -> bool:
+        """Whether the payload may wait, if it has to."""
+        if len(payload) <= MAX_WAITING or not self._turn.lock.locked():
+            return True
+        self._busy()
+        return False
 
     def _event(self, payload: bytes, now: int, kind: int) -> None:
         self._ring.sequence += 1
@@ -210,15 +154,15 @@ class RecordWriter:
 
         An id that had to wait for another thread may turn out to have had no room: it is then counted and unknown.
         """
-        payload = encode([kind, data])
+        payload = encode_named(kind, data)
         if len(payload) > layout.MAX_DETAIL:
             self.add("detail_too_large")
             return 0
-        if self._closed or not self._affordable(payload):
+        if self._turn.over or not self._affordable(payload):
             return 0
         number = next(self._definition_ids)
         refused: List[int] = []
-        self._submit(self._define, payload, _now(), number, refused)
+        self._take(self._define, payload, _now(), number, refused)
         return 0 if refused else number
 
     def _define(self, payload: bytes, now: int, number: int, refused: List[int]) -> None:
@@ -240,9 +184,9 @@ class RecordWriter:
             fresh = Seen()
             known = self._seen.setdefault(finding.key, fresh)  # another thread may have been faster
             if known is fresh:
-                self._submit(self._first, known, _now(), count, last, encode_finding(finding))
+                self._take(self._first, known, _now(), count, last, encode_finding(finding))
                 return True
-        self._submit(self._again, known, count, last)
+        self._take(self._again, known, count, last)
         return False
 
     def _again(self, seen: Seen, count: int, last: int) -> None:
@@ -259,15 +203,18 @@ class RecordWriter:
     def add(self, counter: str, n: int = 1) -> None:
         """Add to a counter of `layout.COUNTERS`; raises KeyError for any other name."""
         COUNTER_WORDS[counter]
-        self._submit(self._bump, counter, n)
+        self._take(self._bump, counter, n)
 
     def _bump(self, counter: str, n: int = 1) -> None:
         word = COUNTER_WORDS[counter]
         self._page[word] = min(max(self._page[word] + n, 0), MAX_COUNT)
 
+    def _busy(self) -> None:
+        self._bump("writer_busy")  # without a turn: two threads at the same instant may count one too few
+
     def set_progress(self, step: int, micro_batch: int, phase: int = 0) -> None:
         """Where training is: shown while it runs, and after it died."""
-        self._submit(self._set_progress, _now(), step, micro_batch, phase)
+        self._take(self._set_progress, _now(), step, micro_batch, phase)
 
     def _set_progress(self, now: int, step: int, micro_batch: int, phase: int) -> None:
         page = self._signed_page
@@ -284,17 +231,15 @@ class RecordWriter:
 
     def close(self) -> None:
         """Mark a clean end and let go of the map; while another thread is writing, it does so when that is done."""
-        self._pending.append((self._close, ()))
-        self._settle()
+        self._turn.end(self._close)
 
     def _close(self) -> None:
         self._page[layout.CLEAN_END] = 1
         self._detach()
 
     def _detach(self) -> None:
-        self._closed = True
-        # `_bump` may still be called without the lock: it finds a page that nobody sees. The file is unmapped with the
-        # last reference to it.
+        self._turn.over = True
+        # `_busy` may still come: it finds a page that nobody sees. The file is unmapped with the last reference to it.
         self._page = memoryview(bytearray(layout.PROGRESS_SIZE)).cast("Q")
         del self._signed_page, self._ring, self._definitions, self._findings, self._activities
 
@@ -305,7 +250,7 @@ _writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()
 def _leave_to_parent() -> None:
     """A forked child must not write into its parent's record; it makes one of its own."""
     for writer in list(_writers):
-        if not writer._closed:
+        if not writer._turn.over:
             writer._detach()
 
 
