@@ -28,4 +28,5 @@ def _issue(data: dict[str, Any]) -> KnownIssue:
 
 
 def _condition(data: dict[str, Any]) -> Condition:
-    return Condition(**{name: tuple(value) if name in _TUPLES else value for name, value in data.items()})
+    fields: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in data.items()}
+    return Condition(**fields)
