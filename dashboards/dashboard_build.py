@@ -155,7 +155,7 @@ class Dashboard:
                 f"or `pip install {' '.join(NODE_REQUIREMENTS)}`, or set {SKIP_VARIABLE}=1 to go without pages"
             )
         before = self.source_hash()
-        self._npm(node, "ci", "--no-audit", "--no-fund")
+        self._npm(node, "ci", "--prefer-offline", "--no-audit", "--no-fund")
         self._npm(node, "run", "build")
         if not (self.static / "index.html").is_file():
             raise DashboardError(f"`npm run build` left no index.html in {self.static}")
