@@ -23,6 +23,9 @@ from ctx_tracer.record.layout import (
     RING_TAIL,
 )
 
+# Bytes released at once beyond what an entry needs: fewer calls, for less than 0.1 % of the ring.
+RELEASE = 4096
+
 _pack_activity = layout.ACTIVITY.pack
 
 
@@ -45,7 +48,7 @@ class Ring:
         head = page[RING_HEAD]
         end = head + ((len(body) + 15) & ~7)
         if end - size > page[RING_TAIL]:
-            self._release(end - size, head)
+            self._release(end - size + RELEASE, head)
         offset = head % size
         start = offset + 8
         if start + len(body) <= size:

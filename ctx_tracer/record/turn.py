@@ -20,48 +20,54 @@ class Turn:
     taken: from then on operations are counted as overflow and nothing else happens.
     """
 
-    __slots__ = ("_overflow", "_pending", "lock", "over")
+    __slots__ = ("_overflow", "lock", "over", "pending")
 
     def __init__(self, overflow: Callable[[], None]) -> None:
         self.lock = threading.Lock()
         self.over = False  # operations have no effect any more
-        self._pending: Deque[Tuple[Operation, Tuple[Any, ...]]] = collections.deque()
+        self.pending: Deque[Tuple[Operation, Tuple[Any, ...]]] = collections.deque()
         self._overflow = overflow  # called, from any number of threads at once, when an operation is lost
 
     def take(self, operation: Operation, *arguments: Any) -> None:
         """Run `operation` now, or have it run by the one who holds the place."""
         if self.lock.acquire(False):
             try:
-                if self._pending:
-                    self._drain()
+                if self.pending:
+                    self.drain()
                 if not self.over:
                     operation(*arguments)
             finally:
                 self.lock.release()
-        elif self.over:
+        else:
+            self.leave(operation, *arguments)
+        if self.pending:
+            self.settle()
+
+    def leave(self, operation: Operation, *arguments: Any) -> None:
+        """Queue `operation`; `settle` must follow."""
+        if self.over:
             return
-        elif len(self._pending) < MAX_PENDING:
-            self._pending.append((operation, arguments))
+        if len(self.pending) < MAX_PENDING:
+            self.pending.append((operation, arguments))
         else:
             self._overflow()
-        if self._pending:
-            self._settle()
 
     def end(self, operation: Operation) -> None:
         """Run a last `operation`, for which there is always room. It sets `over`."""
-        self._pending.append((operation, ()))
-        self._settle()
+        self.pending.append((operation, ()))
+        self.settle()
 
-    def _settle(self) -> None:
-        # Once more, outside of the lock: the holder may have looked for the last time just before the queue grew.
-        while self._pending and self.lock.acquire(False):
+    def settle(self) -> None:
+        """Run what was queued since the holder looked for the last time, just before it left."""
+        while self.pending and self.lock.acquire(False):
             try:
-                self._drain()
+                self.drain()
             finally:
                 self.lock.release()
 
-    def _drain(self) -> None:
-        while self._pending:
-            operation, arguments = self._pending.popleft()
+    def drain(self) -> None:
+        """Run what is queued; only with the lock."""
+        while self.pending:
+            operation, arguments = self.pending.popleft()
             if not self.over:
                 operation(*arguments)

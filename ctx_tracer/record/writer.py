@@ -81,7 +81,20 @@ class RecordWriter:
         """
         number = STATE_NUMBERS[state]
         now = _now()
-        self._take(self._region, number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
+        # `Turn.take` spelled out: a tenth of the time of the one call that is made for every region.
+        turn = self._turn
+        if turn.lock.acquire(False):
+            try:
+                if turn.pending:
+                    turn.drain()
+                if not turn.over:
+                    self._region(number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
+            finally:
+                turn.lock.release()
+        else:
+            turn.leave(self._region, number, now, token, path, signature, step, ordinal, micro_batch, slots, flags)
+        if turn.pending:
+            turn.settle()
 
     def _region(
         self,
