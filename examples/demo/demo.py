@@ -6,26 +6,35 @@ import argparse
 import contextlib
 import importlib.util
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from processes import free_port, last_line, port_is_free, running, wait_until_ready
-from rich.console import Console
-from rich.table import Table
-from scenarios import SCENARIOS, Scenario
+from processes import fetch, free_port, last_line, port_is_free, running, wait_until_ready
+from scenarios import RANKS, SCENARIOS, Scenario
+
+try:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from ctx_tracer.model import SEVERITIES
+except ModuleNotFoundError as error:
+    sys.exit(f"demo: {error.name} is not installed in {sys.prefix}; start the demo with ./run demo")
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Where OpenTelemetry's exporters look for a collector.
 USUAL_PORT = 4318
+# Two ranks on a small machine; and what they print is shown when they print it.
+TRAINING = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+# Of what training prints: its steps, the findings as they are made, and the making of another environment.
+SHOWN = ("step ", *(f"ctx-tracer: {severity} " for severity in SEVERITIES), "Preparing", "  + ", "  x ", "run: ")
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -43,11 +52,12 @@ def main() -> int:
     options = parser.parse_args()
     screen = Console(stderr=options.json, highlight=False)
     for number in STOPPING:
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, signal.default_int_handler)
     try:
         return demonstrate(SCENARIOS[options.scenario], options, screen)
     except DemoError as error:
-        screen.print(f"[red]demo:[/] {error}", soft_wrap=True)
+        screen.print(f"[red]demo:[/] {escape(str(error))}", soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         screen.print("\nStopped.")
@@ -66,7 +76,7 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
         screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
         screen.print(f"Two ranks train, the page is at {url}/runs/{run}\n", soft_wrap=True)
         training = stack.enter_context(
-            running(train_command(scenario, url, folder), subprocess.PIPE, {"CTX_TRACER_RUN_ID": run})
+            running(train_command(scenario, url, folder), subprocess.PIPE, {"CTX_TRACER_RUN_ID": run, **TRAINING})
         )
         stack.callback(ignore_signals)  # runs first on the way out: a second Ctrl-C must not leave a program behind
         problem = wait_until_ready(url, collector, folder / "collector.log")
@@ -96,7 +106,7 @@ def ignore_signals() -> None:
 
 def check_environment() -> None:
     """Raises DemoError in an environment that `./run` has not made."""
-    for module, what in (("paddle", "Paddle"), ("ctx_tracer", "ctx-tracer"), ("fastapi", "the collector")):
+    for module, what in (("paddle", "Paddle"), ("fastapi", "the collector")):
         if importlib.util.find_spec(module) is None:
             raise DemoError(f"{what} is not installed in {sys.prefix}; start the demo with ./run demo")
 
@@ -112,7 +122,7 @@ def choose_port(wanted: int | None) -> int:
 
 def serve_command(port: int, folder: Path) -> list[str]:
     """The collector with the embedded store, in a folder that goes when the demo ends."""
-    return [sys.executable, "-m", "ctx_tracer.cli", "serve", "--port", str(port), "--data", str(folder / "store")]
+    return [sys.executable, "-m", "ctx_tracer.cli", "serve", "--port", str(port), "--data-dir", str(folder / "store")]
 
 
 def train_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
@@ -126,15 +136,15 @@ def train_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
 
 
 def show_progress(training: subprocess.Popen[bytes], log: Path, screen: Console) -> None:
-    """Show the steps and what ctx-tracer says as they come; the rest goes to the log."""
+    """Show the steps and the findings as they come, a line each; all of it goes to the log."""
     assert training.stdout is not None
     with log.open("wb") as file:
         for raw in training.stdout:
             file.write(raw)
             file.flush()
             line = raw.decode(errors="replace").rstrip()
-            if line.startswith(("step ", "ctx-tracer", "Preparing", "  + ", "run: ")):
-                screen.print(line, markup=False, soft_wrap=True)
+            if line.startswith(SHOWN):
+                screen.print(line, markup=False, no_wrap=True, overflow="ellipsis")
     training.wait()
 
 
@@ -151,16 +161,15 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 def not_shown(scenario: Scenario, url: str, run: str) -> list[str]:
     """What the collector, and so the page, does not know of the expected findings."""
-    with urllib.request.urlopen(f"{url}/api/v1/alerts?run={run}", timeout=10) as answer:
-        alerts = json.load(answer)["alerts"]
+    alerts = json.loads(fetch(f"{url}/api/v1/alerts?run={run}"))["alerts"]
     shown = {(alert["rule"], rank) for alert in alerts for rank in alert["ranks"]}
-    wanted = [(rule, rank) for rule in scenario.expected for rank in (0, 1)]
+    wanted = [(rule, rank) for rule in scenario.expected for rank in RANKS]
     return [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
 
 
 def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Console) -> None:
     """The sentence, the findings, the link."""
-    screen.print(f"\n[bold]{report['sentence']}[/]\n", soft_wrap=True)
+    screen.print(f"\n[bold]{escape(report['sentence'])}[/]\n", soft_wrap=True)
     if report["findings"]:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for column in ("rule", "ranks", "region", "tensor", "since step"):
@@ -169,17 +178,16 @@ def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Consol
             table.add_row(
                 f"{finding['rule']} {finding['slug']}",
                 ", ".join(map(str, finding["ranks"])),
-                (finding["region"] or {}).get("name", ""),
-                (finding["tensor"] or {}).get("name") or "",
+                escape((finding["region"] or {}).get("name", "")),
+                escape((finding["tensor"] or {}).get("name") or ""),
                 str(finding["step"]["first"]),
             )
         screen.print(table)
-        screen.print(f"\nWhat to do: {report['findings'][0]['remedy']}", soft_wrap=True)
+        screen.print(f"\nWhat to do: {escape(report['findings'][0]['remedy'])}", soft_wrap=True)
     for line in wrong:
-        screen.print(f"[red]not as it should be:[/] {line}", soft_wrap=True)
+        screen.print(f"[red]not as it should be:[/] {escape(line)}", soft_wrap=True)
     screen.print(f"\n{link}", soft_wrap=True)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(main())

@@ -8,14 +8,17 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 # The launcher waits for its ranks, and `ctx-tracer run` writes its report after them.
-GRACE_S = 15
+GRACE_S = 20
+# Settings that this shell has for other runs and other collectors.
+FOREIGN = ("CTX_TRACER_", "CTX_COLLECTOR_", "OTEL_", "PADDLE_", "PYTHONPATH")
+# The collector is on this machine, whatever proxy the shell is told to use.
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def port_is_free(port: int) -> bool:
@@ -36,20 +39,28 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def fetch(url: str) -> bytes:
+    """The body at `url`. Raises OSError where there is none."""
+    with DIRECTLY.open(url, timeout=10) as answer:
+        body: bytes = answer.read()
+    return body
+
+
 @contextlib.contextmanager
 def running(
-    command: Sequence[str], output: IO[bytes] | int, environment: Mapping[str, str] | None = None
+    command: Sequence[str], output: IO[bytes] | int, settings: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`command` in a process group of its own, which is ended on the way out, whatever the reason.
 
     Ctrl-C in a terminal reaches the demo alone; the demo ends its programs in its own order.
     """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     process = subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **(environment or {})},
+        env={**kept, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **(settings or {})},
         start_new_session=True,
     )
     try:
@@ -59,7 +70,7 @@ def running(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process, then its whole group, to end; after GRACE_S seconds make them."""
+    """Ask the process to end, and after GRACE_S seconds make it and its whole group."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -77,10 +88,11 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, time
         if process.poll() is not None:
             return f"the collector ended with {process.returncode}: {last_line(log)}"
         try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
-                return None
-        except (urllib.error.URLError, OSError) as error:
+            fetch(f"{url}/readyz")
+        except OSError as error:
             answer = str(error)
+        else:
+            return None
         time.sleep(0.1)
     return f"the collector was not ready after {timeout_s:.0f} s: {answer}"
 

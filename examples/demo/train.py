@@ -42,8 +42,8 @@ class Adapter(nn.Layer):
 
     def __init__(self, mesh: dist.ProcessMesh) -> None:
         super().__init__()
-        self.weight = self.create_parameter([HIDDEN, HIDDEN], default_initializer=nn.initializer.Constant(0.0))
-        dist.shard_layer(self, mesh)
+        weight = self.create_parameter([HIDDEN, HIDDEN], default_initializer=nn.initializer.Constant(0.0))
+        self.weight = dist.shard_tensor(weight, mesh, [dist.Replicate()])
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[batch, length, hidden] to the same."""
