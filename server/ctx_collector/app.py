@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.types import ASGIApp
 
-from ctx_collector import logs
+from ctx_collector import __version__, logs
 from ctx_collector.api import errors, health, routes
 from ctx_collector.api.cache import Cache
 from ctx_collector.api.events import Hub
@@ -32,7 +32,6 @@ from ctx_collector.settings import ENV_PREFIX, Settings
 from ctx_collector.store.duck import DuckObservations
 from ctx_collector.store.observations import StoreError
 from ctx_collector.store.state import StateStore
-from ctx_tracer import __version__
 
 SECONDS_A_DAY = 86_400
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ctx_tracer.rules import RULES
 
@@ -14,7 +15,19 @@ _Text = Annotated[str, Field(max_length=20_000)]
 _Rank = Annotated[int, Field(ge=0, lt=1_000_000)]
 _Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Ranks = Annotated[list[_Rank], Field(max_length=100_000)]
-_Facts = dict[str, Any] | None
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities as text: JSON has no other way to say them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+_Object = Annotated[dict[str, Any], AfterValidator(_finite)]
+_Facts = _Object | None
 
 
 class _Part(BaseModel):
@@ -60,7 +73,7 @@ class Finding(_Part):
     message: _Text = ""
     remedy: _Text | None = None
     known_issue: _Facts = None
-    detail: dict[str, Any] = {}
+    detail: _Object = {}
 
 
 def parse_finding(text: Any) -> Finding | None:

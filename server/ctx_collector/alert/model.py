@@ -15,6 +15,7 @@ from typing import Any
 
 from ctx_collector.alert.finding import Finding
 from ctx_tracer.model import SEVERITIES
+from ctx_tracer.rules import RULES
 
 FIRING = "firing"
 RESOLVED = "resolved"
@@ -131,8 +132,11 @@ class Alert:
 
     @property
     def last_clean_step(self) -> int | None:
-        """The latest step at which none of its ranks had it yet."""
-        return min((e.last_clean_step for e in self.ranks.values() if e.last_clean_step is not None), default=None)
+        """The last step at which none of its ranks had it; None when there was none."""
+        clean = min((e.last_clean_step for e in self.ranks.values() if e.last_clean_step is not None), default=None)
+        first = self.first_step
+        # One rank's clean step may be another's fault.
+        return clean if clean is None or first is None or clean < first else None
 
     @property
     def region_key(self) -> tuple[str, str] | None:
@@ -167,3 +171,11 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 def _most(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else max(one, other)
+
+
+def remedy_of(alert: Alert) -> str:
+    """What to do: the finding's own words, else the rule's."""
+    rule = RULES.get(alert.rule)
+    return str(
+        alert.finding["remedy"] or (rule.remedy if rule else "Run a collector as new as the tracer to see more.")
+    )

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.responses import JSONResponse
 
+from ctx_collector import __version__
 from ctx_collector.api import views
 from ctx_collector.api.errors import ApiError, unknown_run
 from ctx_collector.api.events import Client, TooManyClientsError
@@ -17,7 +18,6 @@ from ctx_collector.detect.heatmap import heat_map
 from ctx_collector.detect.outcome import worst_first
 from ctx_collector.detect.state import Run, RunKey
 from ctx_collector.services import Services
-from ctx_tracer import __version__
 
 router = APIRouter(prefix="/api/v1")
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ctx_collector.alert.finding import words
-from ctx_collector.alert.model import FIRING, Alert
+from ctx_collector.alert.model import FIRING, Alert, remedy_of
 from ctx_collector.detect.heatmap import ordered_regions
 from ctx_collector.detect.outcome import outcome, rank_status
 from ctx_collector.detect.state import Rank, Run
@@ -107,11 +107,10 @@ def regions(run: Run) -> list[dict[str, Any]]:
 def alert_view(alert: Alert) -> dict[str, Any]:
     """`Alert`: the finding merged over its ranks, the rule's words, and the alert's own fields."""
     ranks = sorted(alert.ranks)
-    rule = RULES.get(alert.rule)
     pids = {entry.pid for entry in alert.ranks.values() if entry.pid is not None}
     return {
         **alert.finding,
-        "remedy": alert.finding["remedy"] or (rule.remedy if rule else None),
+        "remedy": remedy_of(alert),
         "severity": alert.severity,
         "ranks": ranks,
         "processes": sorted(pids),

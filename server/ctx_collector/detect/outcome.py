@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert
+from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert, remedy_of
 from ctx_collector.detect.state import Rank, Run
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
+from ctx_tracer.verdict.text import sentence
 
 RUNNING = "running"
 SILENT = "silent"
@@ -92,16 +93,20 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
 
 
 def _mismatch_sentence(alerts: list[Alert]) -> str:
+    """As the report says it, from the worst alert."""
     worst = alerts[0]
-    message = str(worst.finding["message"]).strip().rstrip(".") or f"{worst.finding['slug']} ({worst.rule})"
-    who = ranks_in_words(worst.ranks)
-    if not message.lower().startswith("rank"):
-        message = f"{who[0].upper()}{who[1:]}: {message}"
-    if worst.last_clean_step is not None and "last clean step" not in message:
-        message += f"; last clean step {worst.last_clean_step:,}"
+    told = {
+        **worst.finding,
+        "ranks": sorted(worst.ranks),
+        "step": {"first": worst.first_step, "last": worst.last_step},
+        "last_clean_step": worst.last_clean_step,
+        "remedy": remedy_of(worst),
+    }
+    others = [{"severity": alert.severity} for alert in alerts[1:]]
+    text = sentence({"verdict": MISMATCH, "findings": [told, *others]})
     if worst.state != FIRING:
-        message += f"; not seen for {RESOLVE_STEPS} steps after step {worst.last_step or 0:,}"
-    return message + "."
+        text += f" Not seen again for {RESOLVE_STEPS} steps."
+    return text
 
 
 def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
