@@ -1,0 +1,30 @@
+/** What recent steps tell together. Steps come newest first, as the collector answers. */
+import type { Step } from './api/types'
+
+export interface TimedStep extends Step {
+  /** From the end of the step before to the end of this one; null for the oldest and across a gap. */
+  seconds: number | null
+}
+
+export function timed(steps: readonly Step[]): TimedStep[] {
+  return steps.map((step, i) => {
+    const before = steps[i + 1]
+    const seconds = before && before.step === step.step - 1 ? (Date.parse(step.ended_at) - Date.parse(before.ended_at)) / 1000 : null
+    return { ...step, seconds: seconds !== null && seconds >= 0 ? seconds : null }
+  })
+}
+
+function median(values: number[]): number | null {
+  if (!values.length) return null
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.floor(sorted.length / 2)]!
+}
+
+/** The tracer's own time in a typical step and its share of it; null where nothing was measured. */
+export function overhead(steps: readonly Step[]): { seconds: number; share: number | null } | null {
+  const known = timed(steps)
+  const seconds = median(known.flatMap((step) => (step.own_seconds === null ? [] : [step.own_seconds])))
+  if (seconds === null) return null
+  const whole = median(known.flatMap((step) => (step.seconds === null || step.own_seconds === null ? [] : [step.seconds])))
+  return { seconds, share: whole ? seconds / whole : null }
+}
