@@ -25,7 +25,7 @@ from ctx_tracer.probe.session import Session
 
 SUPPORTED = ((2, 6), (3, 0), (3, 1), (3, 2), (3, 3))  # Paddle versions whose seams were read and measured
 
-_installed: Optional["_Probe"] = None
+_installed: Optional[_Probe] = None
 _at_fork_registered = False
 
 
@@ -36,6 +36,7 @@ class _Probe:
         self.session = session
         self.seams: List[Tuple[Guard, Patches]] = []
         self.foreign: List[str] = []
+        self.face = Guard("program", self._fault, lambda: None, session.charge)
 
     def patch(self, name: str, patch: Callable[[Patches, Guard], None]) -> None:
         """Patch one seam, all or nothing."""
@@ -67,18 +68,17 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
     """Patch the seams of the imported Paddle; observations go to a record in `record_dir`.
 
     Arguments left out are taken from the environment (CTX_TRACER_RECORD_DIR, CTX_TRACER_RUN_ID, CTX_TRACER_ATTEMPT).
-    Returns whether the probe is in place; where it declines it says why in one line on stderr. Installing twice does nothing.
+    Returns whether the probe is in place; where it declines, one line on stderr says why. A second call does nothing.
     """
-    global _installed, _at_fork_registered
+    global _installed, _at_fork_registered  # noqa: PLW0603  one probe a process
     if _installed is not None:
         return True
     paddle = sys.modules.get("paddle")
     directory = record_dir or os.environ.get(process.RECORD_DIR)
     why_not = _declines(paddle, directory)
-    if why_not is not None:
+    if why_not is not None or directory is None:
         warn(f"not tracing: {why_not}")
         return False
-    assert paddle is not None and directory is not None
     run_id = run or os.environ.get(process.RUN_ID) or f"pid-{os.getpid()}"
     session = Session(paddle, directory, lambda forked: process.identity(paddle, run_id, attempt, forked))
     probe = _Probe(session)
@@ -117,6 +117,13 @@ def session() -> Optional[Session]:
     return _installed.session if _installed is not None else None
 
 
+def call(method: str, *args: Any) -> Any:
+    """A method of the session on behalf of the program, guarded like a seam; None without a probe."""
+    if _installed is None:
+        return None
+    return _installed.face(getattr(_installed.session, method))(*args)
+
+
 def status() -> Dict[str, Any]:
     """{"installed", "record", "step", "seams": {name: "watching" | "given up"}} of this process."""
     if _installed is None:
@@ -133,7 +140,8 @@ def status() -> Dict[str, Any]:
 def warn(message: str) -> None:
     """One line on stderr."""
     try:
-        print(f"ctx-tracer: {message}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"ctx-tracer: {message}\n")
+        sys.stderr.flush()
     except (OSError, ValueError):  # stderr is closed
         return
 
@@ -176,4 +184,4 @@ def _close() -> None:
     """At exit: restore nothing (other exit handlers may still train), but mark that the end was clean."""
     probe = _installed
     if probe is not None:
-        Guard("exit", lambda seam, error: None, lambda: None, lambda ns: None)(probe.session.close)()
+        probe.face(probe.session.close)()

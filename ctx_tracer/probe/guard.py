@@ -6,7 +6,8 @@ import functools
 from time import perf_counter_ns
 from typing import Any, Callable, Optional
 
-# A seam that failed this often will go on failing: its originals are put back. Three, so that one odd tensor is forgiven.
+# A seam that failed this often will go on failing: its originals are put back. Three, so that one odd tensor is
+# forgiven.
 MAX_FAULTS = 3
 
 

@@ -40,7 +40,7 @@ class Namer:
         self._walks = 0
 
     def call_site(self, function: Any, arguments: Tuple[Any, ...]) -> CallSite:
-        """What `function` will run: its bound `__self__`, then partials, closure cells and named globals, then arguments."""
+        """What `function` runs: its bound `__self__`, then partials, closure cells, named globals, then arguments."""
         while isinstance(function, functools.partial):
             arguments = tuple(function.args) + arguments
             function = function.func
@@ -63,7 +63,7 @@ class Namer:
         return CallSite(tuple(layers[:8]), code, qualname, parameters, _pipeline_span(plain))
 
     def name(self, site: CallSite, source: Optional[str]) -> str:
-        """ "blocks.3", "layers[4..7]" or, without a Layer that has a root, "qualname@file:line"."""
+        """A name like blocks.3 or layers[4..7]; without a Layer that has a root, qualname@file:line."""
         names = [self.layer(layer) for layer in site.layers]
         known = [name for name in names if name]
         if site.span and known:
@@ -113,12 +113,12 @@ class Namer:
         return None
 
     def source(self, frame: Optional[FrameType]) -> Optional[str]:
-        """ "file.py:42" of the nearest frame of the user's."""
+        """The line, as file.py:42, of the nearest frame of the user's."""
         user = self.user_frame(frame)
         return f"{os.path.basename(user.f_code.co_filename)}:{user.f_lineno}" if user is not None else None
 
     def producer(self, frame: Optional[FrameType]) -> Optional[str]:
-        """ "Attention.forward file.py:42": which of the user's code made a tensor."""
+        """Which of the user's code made a tensor, as Attention.forward file.py:42."""
         user = self.user_frame(frame)
         if user is None:
             return None
@@ -185,10 +185,9 @@ def _held_by(function: FunctionType) -> Iterator[Any]:
 
 def _is_filled(cell: Any) -> bool:
     try:
-        cell.cell_contents
+        return cell.cell_contents is not cell
     except ValueError:
         return False
-    return True
 
 
 def _pipeline_span(function: Any) -> Optional[Tuple[int, int]]:
@@ -202,7 +201,7 @@ def _pipeline_span(function: Any) -> Optional[Tuple[int, int]]:
 
 
 def _range(names: List[str]) -> str:
-    """ "layers[4..7]" for consecutive members of one list, else the names joined."""
+    """layers[4..7] for consecutive members of one list, else the names joined."""
     parts = [name.rpartition(".") for name in names]
     prefixes = {prefix for prefix, _, _ in parts}
     if len(prefixes) == 1 and all(last.isdigit() for _, _, last in parts):

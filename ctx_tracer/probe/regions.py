@@ -1,4 +1,4 @@
-"""A path is a recompute call site as it repeats; a region is one call of it, from capture to the end of its backward."""
+"""A path is a recompute call site as it repeats; a region is one call of it, from capture to end of backward."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ctx_tracer import model
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.python import Observation
 
-# Training repeats itself: a fixed-structure block has one signature, a dropless MoE about a dozen. More than this is not
-# structure but noise, and is counted instead of written.
+# Training repeats itself: a fixed-structure block has one signature, a dropless MoE about a dozen. More than this is
+# not structure but noise, and is counted instead of written.
 MAX_SIGNATURES = 64
 
 
 class Slot:
     """What is known of a saved tensor's position once, on a path's first region, and predicted afterwards."""
 
-    __slots__ = ("role", "producer")
+    __slots__ = ("producer", "role")
 
     def __init__(self, role: str, producer: Optional[str]) -> None:
         self.role = role  # "saved", "input", "output"
@@ -46,7 +46,9 @@ class Path:
 
     def still_runs(self, site: CallSite) -> bool:
         """Whether the layers are still the very same objects: an id may have been used again."""
-        return len(self.layers) == len(site.layers) and all(ref() is layer for ref, layer in zip(self.layers, site.layers))
+        return len(self.layers) == len(site.layers) and all(
+            ref() is layer for ref, layer in zip(self.layers, site.layers)
+        )
 
     def next_ordinal(self, step: int) -> int:
         """How many times this path was captured in `step` before."""
@@ -87,9 +89,23 @@ class Region:
     """One recompute call. Holds observations only, never a tensor."""
 
     __slots__ = (
-        "path", "token", "step", "micro_batch", "ordinal", "signature", "full", "state",
-        "captured", "produced", "captured_grads", "outputs_at", "replays", "faulty", "holders", "py_layers",
         "__weakref__",
+        "captured",
+        "captured_grads",
+        "faulty",
+        "full",
+        "holders",
+        "micro_batch",
+        "ordinal",
+        "outputs_at",
+        "path",
+        "produced",
+        "py_layers",
+        "replays",
+        "signature",
+        "state",
+        "step",
+        "token",
     )  # fmt: skip
 
     def __init__(self, path: Path, token: int, step: int, micro_batch: int, full: bool) -> None:

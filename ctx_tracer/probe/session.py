@@ -8,13 +8,13 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.model import Finding, Identity
-from ctx_tracer.probe.naming import CallSite, Namer, caller
+from ctx_tracer.probe.naming import Namer, caller
 from ctx_tracer.probe.observe.python import NOTHING, Observation, Observer, facts, grads
 from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, Slot, template
 from ctx_tracer.record.writer import RecordWriter
 
-# Steps recorded in full: the first few, because faults of set-up show there, and then rarely. A pure function of the step,
-# so that every rank picks the same ones.
+# Steps recorded in full: the first few, because faults of set-up show there, and then rarely. A pure function of the
+# step, so that every rank picks the same ones.
 FIRST_STEPS_IN_FULL = 3
 FULL_EVERY = 100
 
@@ -53,8 +53,11 @@ class Session:
         self._known: Optional[Identity] = None
         self._forked_from: Optional[int] = None
         self._paths: Dict[Any, Path] = {}
+        self._phases: Dict[str, int] = {}  # names are the program's few; their ids are of this process's record
+        self._phase = 0
         self._tokens = 0
         self._own_ns = 0
+        self._flushed_ns = 0  # of it, already in the record's counters
         self._step_counts = [0, 0, 0]  # captured, replayed, slots compared in this step
         self._pid = os.getpid()
 
@@ -84,23 +87,22 @@ class Session:
     def close(self) -> None:
         """Mark a clean end."""
         if self._record is not None:
-            self.judge_end()
-            self._flush_step()
+            for judge in self.step_ends:  # of a process that never had an optimizer step
+                judge(None)
+            if any(self._step_counts) or self.micro_batch:
+                self._end_step()
+            self.flush()
             self._record.close()
             self._record = None
-
-    def judge_end(self) -> None:
-        """Rules judged at a step's end are judged here for a process that never had an optimizer step."""
-        for judge in self.step_ends:
-            judge(None)
 
     def forked(self) -> None:
         """This process is a fork of the one that was traced: it gets a record of its own at its first capture."""
         # The parent's mapping is shared memory: writing to it from here would corrupt its record.
         self._record = self._known = None
+        self._phases, self._phase, self._paths = {}, 0, {}  # their definitions are in the parent's record
         self._forked_from = self._pid
         self._pid = os.getpid()
-        self.thread = _Thread()
+        self.thread.__init__()  # type: ignore[misc]  # the seams hold this object; a fork continues one thread only
 
     # --- coordinates ---
 
@@ -116,27 +118,61 @@ class Session:
         self.micro_batch += 1
         if self._record is not None:
             self._record.add("backwards")
-            self._record.set_progress(self.step, self.micro_batch)
+            self._record.set_progress(self.step, self.micro_batch, self._phase)
 
-    def step_ended(self, optimizer: Any) -> None:
+    def step_ended(self) -> None:
         """The step's optimizer ran."""
         if not self.fixed_step:
             self.begin_step(self.step + 1)
 
     def begin_step(self, number: int) -> None:
         """`number` is the step from now on."""
-        self._flush_step()
+        self._end_step()
         self.step = number
         self.micro_batch = 0
         if self._record is not None:
-            self._record.set_progress(number, 0)
+            self._record.set_progress(number, 0, self._phase)
 
-    def _flush_step(self) -> None:
-        captured, replayed, compared = self._step_counts
+    def declare_step(self, number: int) -> None:
+        """The program counts its steps itself from now on."""
+        self.fixed_step = True
+        if number != self.step:
+            self.begin_step(number)
+
+    def begin_phase(self, name: str) -> int:
+        """The program does something else than train; returns the phase it was in."""
+        outer = self._phase
+        if name not in self._phases:
+            self._phases[name] = self.record.define("phase", {"name": name})
+        self.end_phase(self._phases[name])
+        return outer
+
+    def end_phase(self, outer: Optional[int]) -> None:
+        """Back to the phase before."""
+        self._phase = outer or 0
+        self.record.set_progress(self.step, self.micro_batch, self._phase)
+
+    def begin_name(self, name: str) -> None:
+        """Regions are named `name` until `end_name`."""
+        self.thread.names.append(name)
+
+    def end_name(self, name: str) -> None:
+        """Undo `begin_name`, also when the probe came between the two."""
+        if name in self.thread.names:
+            self.thread.names.remove(name)
+
+    def flush(self) -> None:
+        """Account for the probe's own time so far; nothing else is ever held back."""
         if self._record is not None:
-            self._record.add("own_ns", self._own_ns)
+            self._record.add("own_ns", self._own_ns - self._flushed_ns)
+            self._flushed_ns = self._own_ns
+
+    def _end_step(self) -> None:
+        captured, replayed, compared = self._step_counts
+        self.flush()
+        if self._record is not None:
             self._record.step(self.step, captured, replayed, compared, self._own_ns)
-        self._own_ns = 0
+        self._own_ns = self._flushed_ns = 0
         self._step_counts = [0, 0, 0]
 
     # --- the life of a region ---

@@ -50,8 +50,12 @@ def differences(before: Observation, after: Observation, ignored: Tuple[str, ...
     if before.process_mesh is not None and after.process_mesh not in (None, before.process_mesh):
         found.append(("CT106", ["process_mesh"]))
     # A lost value or other placements explain another local shape (and an undefined tensor has no strides).
-    explained = ("local_shape", "strides", "shape", "place") if found and found[0][0] == "CT101" else ()
-    explained += ("local_shape",) if any(rule == "CT105" for rule, _ in found) else ()
+    rules = {rule for rule, _ in found}
+    explained: Tuple[str, ...] = ()
+    if "CT101" in rules:
+        explained = ("local_shape", "strides", "shape", "place")
+    elif "CT105" in rules:
+        explained = ("local_shape",)
     metadata = [
         name
         for name in _METADATA

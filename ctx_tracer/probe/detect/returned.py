@@ -37,7 +37,7 @@ class ReturnedCheck:
     def _report(self, region: Region, py_layer: type) -> None:
         self._session.report(
             "CT116",
-            f"{py_layer.__qualname__} hands the block's input straight back as the first op of {region.path.name}; the replay "
+            f"{py_layer.__qualname__} hands the block's input straight back inside {region.path.name}; the replay "
             f"detaches that input, and Paddle refuses to treat a leaf as changed in place.",
             region,
             detail={"py_layer": f"{py_layer.__module__}.{py_layer.__qualname__}"},

@@ -23,7 +23,7 @@ class Saved(NamedTuple):
 
     region: Region
     first_slot: int
-    count: int
+    slots: int
     py_layer: type
 
 
@@ -52,8 +52,8 @@ class ServedCheck:
     def check(self, saved: Saved, served: List[Any]) -> None:
         """Compare `served` with what was captured in the same slots."""
         region = saved.region
-        if len(served) != saved.count:
-            self._session.record.add("slots_not_compared", saved.count)
+        if len(served) != saved.slots:
+            self._session.record.add("slots_not_compared", saved.slots)
             return
         for offset, tensor in enumerate(served):
             slot = saved.first_slot + offset
@@ -106,9 +106,7 @@ class ServedCheck:
                 differs=tuple("has_" + name for name in used),
             )
         if before.stop_gradient is False and after.stop_gradient and before.parameter is not None:
-            self._flipped.append(
-                _Flipped(region, slot, before.parameter, saved.py_layer, before, after, live, now)
-            )
+            self._flipped.append(_Flipped(region, slot, before.parameter, saved.py_layer, before, after, live, now))
 
     def backward_ended(self, succeeded: bool) -> None:
         """Decide CT104: did the flipped stop_gradient matter?"""
@@ -116,9 +114,7 @@ class ServedCheck:
         for one in flipped:
             reads = self._names_read(one.py_layer)
             parameter = self._session.namer.live(one.parameter)
-            without = (
-                succeeded and parameter is not None and not parameter.stop_gradient and not any(grads(parameter))
-            )
+            without = succeeded and parameter is not None and not parameter.stop_gradient and not any(grads(parameter))
             looks = "stop_gradient" in reads or bool(reads & _PARAMETER_ONLY)
             if without or looks:
                 self._report_identity(one, without)
@@ -126,15 +122,13 @@ class ServedCheck:
     def _report_identity(self, one: _Flipped, without: bool) -> None:
         session = self._session
         name = describe_tensor(session, one.region, one.slot)
-        effect = (
-            f" It got no gradient in this backward, so it never learns while {one.region.path.name} is recomputed this way."
-            if without
-            else " Its backward looks at that and may leave out the gradient."
-        )
+        effect = "Its backward looks at that and may leave out the gradient."
+        if without:
+            effect = "It got no gradient in this backward: it never learns while this block is recomputed this way."
         session.report(
             "CT104",
             f"{name} in {one.region.path.name} reached the backward of {one.py_layer.__qualname__} as a copy with "
-            f"stop_gradient=True.{effect}",
+            f"stop_gradient=True. {effect}",
             one.region,
             slot=one.slot,
             captured=named_facts(session, one.before, has_grad=one.before_grads[0], has_main_grad=one.before_grads[1]),

@@ -27,7 +27,11 @@ class BackwardSeam:
                 patches.set(eager, name, self._wrap(paddle, getattr(eager, name), leaves_grads, guard))
 
     def _wrap(self, paddle: Any, original: Callable[..., Any], leaves_grads: bool, guard: Guard) -> Callable[..., Any]:
-        began, ended, raised = guard(self._session.backward_began), guard(self._session.backward_ended), guard(self._raised)
+        began, ended, raised = (
+            guard(self._session.backward_began),
+            guard(self._session.backward_ended),
+            guard(self._raised),
+        )
         thread = self._session.thread
 
         @functools.wraps(original)

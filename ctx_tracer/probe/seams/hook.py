@@ -44,7 +44,7 @@ class HookSeam:
         self._produce, self._replay_raised = guard(self._session.produced), guard(self._failed.replay_raised)
 
         @functools.wraps(original_init)
-        def __init__(this: Any, pack_hook: Hook, unpack_hook: Hook) -> None:
+        def init(this: Any, pack_hook: Hook, unpack_hook: Hook) -> None:
             if getattr(pack_hook, "__qualname__", "").startswith(_OUTER):
                 pair = decorate(this, pack_hook, unpack_hook)
                 if pair is not None:
@@ -52,14 +52,14 @@ class HookSeam:
             original_init(this, pack_hook, unpack_hook)
 
         @functools.wraps(original_exit)
-        def __exit__(this: Any, *exc: Any) -> Any:
+        def leave(this: Any, *exc: Any) -> Any:
             result = original_exit(this, *exc)
             if _MARK in this.__dict__:
                 left(this, exc)
             return result
 
-        patches.set(hooks, "__init__", __init__)
-        patches.set(hooks, "__exit__", __exit__)
+        patches.set(hooks, "__init__", init)
+        patches.set(hooks, "__exit__", leave)
 
     def _decorate(self, pair: Any, pack_hook: Hook, unpack_hook: Hook) -> Optional[Tuple[Hook, Hook]]:
         if pack_hook.__qualname__.endswith(_INNER):

@@ -64,7 +64,7 @@ class OptimizerSeam:
             if main is not None and size <= self._main_size:
                 return
             self._main, self._main_size = weakref.ref(optimizer), size
-        self._session.step_ended(optimizer)
+        self._session.step_ended()
 
 
 def _optimizer(this: Any, args: Any) -> Any:
@@ -90,7 +90,7 @@ def _owners(paddle: Any) -> Iterator[Any]:
             yield owner
 
 
-def _subclasses(owner: type) -> Iterator[type]:
+def _subclasses(owner: Any) -> Iterator[Any]:
     for subclass in owner.__subclasses__():
         if subclass.__module__.startswith("paddle."):  # the user's reach the base's _apply_optimize
             yield subclass

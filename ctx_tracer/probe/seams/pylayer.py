@@ -62,7 +62,7 @@ class PyLayerSeam:
 
         @functools.wraps(inherited.apply)
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            original = super(py_layer, cls).apply
+            original = inherited.__dict__["apply"].__get__(None, cls)
             if cls in recompute:
                 outer = around()
                 outputs = original(*args, **kwargs)

@@ -57,7 +57,11 @@ class ReentrantSeam:
         return forward
 
     def _backward(self, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-        start, end, raised = guard(self._session.replaying), guard(self._session.done), guard(self._failed.replay_raised)
+        start, end, raised = (
+            guard(self._session.replaying),
+            guard(self._session.done),
+            guard(self._failed.replay_raised),
+        )
         inputs, outputs = guard(self._replay_inputs), guard(self._replay_outputs)
 
         @functools.wraps(original)
