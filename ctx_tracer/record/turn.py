@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-import threading
-from typing import Any, Callable, Deque, Tuple
+from typing import Any, Callable, Deque, Dict, Tuple
 
 MAX_PENDING = 256  # operations; the place is held for microseconds, so more than a handful is rare
 
@@ -16,30 +15,35 @@ class Turn:
 
     A lock that is waited for would deadlock when a signal handler interrupts its holder. Here the operation of a caller
     who would have to wait is queued; the holder runs it before it leaves. One thread's operations keep their order.
-    An exception that a signal handler raises in the few nanoseconds between taking the place and noting it leaves it
-    taken: from then on operations are counted as overflow and nothing else happens.
+
+    The place is taken by `holder.setdefault(0, me)`: one atomic call of which one can tell afterwards whether it took
+    the place. Of a lock one cannot when a signal handler raises between `acquire` and noting its result, and it would
+    stay locked for ever. From Python 3.10 on no exception can come between the two looks at `holder` and its `del`.
     """
 
-    __slots__ = ("_overflow", "lock", "over", "pending")
+    __slots__ = ("_overflow", "holder", "over", "pending")
 
     def __init__(self, overflow: Callable[[], None]) -> None:
-        self.lock = threading.Lock()
+        self.holder: Dict[int, object] = {}
         self.over = False  # operations have no effect any more
         self.pending: Deque[Tuple[Operation, Tuple[Any, ...]]] = collections.deque()
         self._overflow = overflow  # called, from any number of threads at once, when an operation is lost
 
     def take(self, operation: Operation, *arguments: Any) -> None:
         """Run `operation` now, or have it run by the one who holds the place."""
-        if self.lock.acquire(False):
-            try:
+        me = object()
+        holder = self.holder
+        try:
+            if holder.setdefault(0, me) is me:
                 if self.pending:
                     self.drain()
                 if not self.over:
                     operation(*arguments)
-            finally:
-                self.lock.release()
-        else:
-            self.leave(operation, *arguments)
+            else:
+                self.leave(operation, *arguments)
+        finally:
+            if 0 in holder and holder[0] is me:
+                del holder[0]
         if self.pending:
             self.settle()
 
@@ -58,15 +62,20 @@ class Turn:
         self.settle()
 
     def settle(self) -> None:
-        """Run what was queued since the holder looked for the last time, just before it left."""
-        while self.pending and self.lock.acquire(False):
+        """Run what was queued after the holder had looked for the last time."""
+        me = object()
+        holder = self.holder
+        while self.pending:
             try:
+                if holder.setdefault(0, me) is not me:
+                    return
                 self.drain()
             finally:
-                self.lock.release()
+                if 0 in holder and holder[0] is me:
+                    del holder[0]
 
     def drain(self) -> None:
-        """Run what is queued; only with the lock."""
+        """Run what is queued; only for the one who holds the place."""
         while self.pending:
             operation, arguments = self.pending.popleft()
             if not self.over:
