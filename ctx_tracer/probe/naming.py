@@ -14,6 +14,9 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 # (an adapter), so it may be repeated, but a model that makes layers in every step must not make us walk in every step.
 MAX_HEAP_WALKS = 8
 
+# Parameters made and dropped (models built in a loop) leave their names behind; looked through when there are this many.
+MAX_PARAMETERS = 1 << 16
+
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -92,6 +95,8 @@ class Namer:
         """Know the live parameter by Paddle's name, weakly."""
         known = self._live.get(name)
         if known is None or known() is not parameter:
+            if len(self._live) >= MAX_PARAMETERS:
+                self._live = {k: ref for k, ref in self._live.items() if ref() is not None}
             self._live[name] = weakref.ref(parameter)
 
     def live(self, name: Optional[str]) -> Optional[Any]:

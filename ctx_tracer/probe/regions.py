@@ -50,6 +50,10 @@ class Path:
             ref() is layer for ref, layer in zip(self.layers, site.layers)
         )
 
+    def alive(self) -> bool:
+        """Whether all its layers still exist."""
+        return all(ref() is not None for ref in self.layers)
+
     def next_ordinal(self, step: int) -> int:
         """How many times this path was captured in `step` before."""
         if self._ordinal_step != step:

@@ -18,6 +18,9 @@ from ctx_tracer.record.writer import RecordWriter
 FIRST_STEPS_IN_FULL = 3
 FULL_EVERY = 100
 
+# A model has tens of recomputed blocks; a program that builds new ones in every step must not make us grow.
+MAX_PATHS = 4096
+
 
 class _Thread(threading.local):
     """What one thread is in the middle of. Paddle runs a backward on the thread that asked for it."""
@@ -296,6 +299,10 @@ class Session:
             definition = self.record.define(
                 "path", {"name": name, "qualname": site.qualname, "source": source, "mode": mode}
             )
+            if len(self._paths) >= MAX_PATHS:
+                self._paths = {k: p for k, p in self._paths.items() if p.alive()}
+                if len(self._paths) >= MAX_PATHS:
+                    self._paths.clear()
             path = self._paths[key] = Path(definition, name, source, mode, site)
         return path
 
@@ -382,6 +389,6 @@ class Session:
         for value in values:
             if self.observer.is_tensor(value):
                 found.append(value)
-            elif isinstance(value, (list, tuple)):
+            elif type(value) in (list, tuple):  # a subclass may compute when it is iterated
                 found.extend(self.tensors(value))
         return found

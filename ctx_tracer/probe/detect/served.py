@@ -7,7 +7,8 @@ stop_gradient, and never notice.
 from __future__ import annotations
 
 from types import CodeType, FunctionType
-from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Tuple
+from weakref import WeakKeyDictionary
 
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
 from ctx_tracer.probe.observe.python import NOTHING, Observation, grads
@@ -45,7 +46,8 @@ class ServedCheck:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._reads: Dict[type, FrozenSet[str]] = {}
+        # Weakly: a PyLayer class may be made anew in every call.
+        self._reads: MutableMapping[type, FrozenSet[str]] = WeakKeyDictionary()
         self._flipped: List[_Flipped] = []
         session.backward_ends.append(self.backward_ended)
 
