@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 # (an adapter), so it may be repeated, but a model that makes layers in every step must not make us walk in every step.
 MAX_HEAP_WALKS = 8
 
-# Parameters made and dropped (models built in a loop) leave their names behind; looked through when there are this many.
+# Parameters made and dropped (models built in a loop) leave their names behind; swept when there are this many.
 MAX_PARAMETERS = 1 << 16
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
