@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Mapping, Sequence
 
 RECORDS = "rank-*.pid-*.ctxrec"
+_LAUNCHERS = (["paddle.distributed.launch"], ["paddle.distributed.fleet.launch"])
 
 
 def activate() -> None:
@@ -37,13 +38,13 @@ def is_launcher(command: Sequence[str]) -> bool:
     """
     for position, word in enumerate(command[1:], 1):
         if word == "-m":
-            return command[position + 1 : position + 2] in (["paddle.distributed.launch"], ["paddle.distributed.fleet.launch"])
+            return list(command[position + 1 : position + 2]) in _LAUNCHERS
         if word in ("-X", "-W"):
             continue
         if word == "-c":
             return False
         if not word.startswith("-") and command[position - 1] not in ("-X", "-W"):
-            return os.path.basename(word) == "fleetrun"
+            return Path(word).name == "fleetrun"
     return False
 
 
@@ -64,7 +65,7 @@ def attempt_of(directory: Path, rank: int, environment: Mapping[str, str]) -> in
     attempt = earlier
     for path in sorted(directory.glob(RECORDS)):
         try:
-            reader = RecordReader(path)
+            reader = RecordReader(str(path))
         except (OSError, ValueError):
             continue  # being created at this moment, or not one of ours
         identity = reader.identity

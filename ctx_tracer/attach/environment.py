@@ -14,15 +14,15 @@ SITE = Path(__file__).parent / "site"
 _JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "KUBERNETES_JOB_NAME")
 
 
-def run_id(environment: Mapping[str, str]) -> str:
-    """CTX_TRACER_RUN_ID, else the scheduler's job id, else a nonce like `20261130-2212-7f3a`."""
+def run_id(environment: Mapping[str, str], otherwise: str | None = None) -> str:
+    """CTX_TRACER_RUN_ID, else the scheduler's job id, else `otherwise` or a nonce like `20261130-2212-7f3a`."""
     given = environment.get("CTX_TRACER_RUN_ID")
     if given:
         return given
     for variable in _JOB_IDS:
         if environment.get(variable):
             return f"{variable.split('_')[0].lower()}-{environment[variable]}"
-    return time.strftime("%Y%m%d-%H%M-") + secrets.token_hex(2)
+    return otherwise or time.strftime("%Y%m%d-%H%M-") + secrets.token_hex(2)
 
 
 def first_attempt(environment: Mapping[str, str]) -> int:

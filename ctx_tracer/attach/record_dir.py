@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -11,11 +10,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ctx_tracer.daemon.lock import try_lock
+
 # A mapped file on one of these can raise SIGBUS in training when the server goes away.
 _NETWORK = re.compile(
-    r"nfs\d?|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|9p|orangefs|pvfs2|panfs|wekafs|fuse\.(sshfs|gluster\w*|ceph\w*|s3fs|gcsfuse|juicefs|rclone|mount-s3|cvmfs\w*)"
+    r"nfs\d?|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|9p|orangefs|pvfs2|panfs|wekafs"
+    r"|fuse\.(sshfs|gluster\w*|ceph\w*|s3fs|gcsfuse|juicefs|rclone|mount-s3|cvmfs\w*)"
 )
-LOCK = "daemon.lock"
 
 
 class UnusableDirectoryError(Exception):
@@ -42,13 +43,13 @@ class RecordDir:
 
 
 def open_record_dir(run: str, given: Path | None) -> RecordDir:
-    """The directory `given`, or one of its own for `run` under `$TMPDIR/ctx-tracer-UID`, mode 0700, locked.
+    """The directory `given`, or one of its own under `$TMPDIR/ctx-tracer-UID`, mode 0700, locked.
 
-    When several programs of one run are started on a node (one a device, say), each gets a directory: `RUN`, `RUN~1`, ...
+    Several programs of one run on a node (one a device, say) get a directory each: `RUN`, `RUN~1`, ...
     Raises UnusableDirectoryError.
     """
     if given is not None:
-        directory = _made(given.absolute(), private=False)
+        directory = make_record_dir(run, given)
         lock = try_lock(directory)
         if lock is None:
             raise UnusableDirectoryError(
@@ -64,20 +65,14 @@ def open_record_dir(run: str, given: Path | None) -> RecordDir:
     raise UnusableDirectoryError(f"every directory for run {run} under {base} is in use; set TMPDIR to another place")
 
 
-def try_lock(directory: Path) -> int | None:
-    """A descriptor that holds the daemon's lock of `directory`, or None when another process holds it.
+def make_record_dir(run: str, given: Path | None) -> Path:
+    """The directory `given`, or that of `run` under `$TMPDIR/ctx-tracer-UID`, made where it is missing.
 
-    The kernel gives it back when the process ends, however it ends.
+    Raises UnusableDirectoryError.
     """
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    os.truncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
-    return descriptor
+    if given is not None:
+        return _made(given.absolute(), private=False)
+    return _made(_private_base() / _file_name(run), private=True)
 
 
 def filesystem_of(path: Path, mounts: str) -> str:
@@ -89,7 +84,7 @@ def filesystem_of(path: Path, mounts: str) -> str:
         if len(fields) < 5 or not right:
             continue
         point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
-        inside = point == "/" or target == point or target.startswith(point + "/")
+        inside = target.startswith(point.rstrip("/") + "/") or target == point
         if inside and len(point) >= len(best):
             best, kind = point, right.split()[0]
     return kind
@@ -103,7 +98,8 @@ def _private_base() -> Path:
             return _made(place / f"ctx-tracer-{os.getuid()}", private=True)
         except UnusableDirectoryError as error:
             reasons.append(str(error))
-    raise UnusableDirectoryError("; ".join(dict.fromkeys(reasons)) + "; set TMPDIR or --record-dir to a local directory")
+    told = "; ".join(dict.fromkeys(reasons))
+    raise UnusableDirectoryError(f"{told}; set TMPDIR or --record-dir to a local directory")
 
 
 def _made(directory: Path, *, private: bool) -> Path:

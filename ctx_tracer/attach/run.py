@@ -20,7 +20,7 @@ from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.model import MATCH, SEVERITIES
-from ctx_tracer.verdict.report import RunInfo
+from ctx_tracer.verdict.job import RunInfo
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.export import Exporter

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Entry point of `ctx-tracer`."""
     from ctx_tracer.cli.app import app
+    from ctx_tracer.cli.errors import CommandError
 
-    app(prog_name="ctx-tracer")
+    try:
+        app(prog_name="ctx-tracer")
+    except CommandError as error:
+        print(f"ctx-tracer: {error}\n  {error.remedy}", file=sys.stderr)
+        sys.exit(error.code)
+    except BrokenPipeError:
+        sys.stderr.close()  # `| head` has seen enough
+        sys.exit(1)

@@ -25,6 +25,21 @@ class FailOn(str, Enum):
     WARNING = "warning"
 
 
+class Severity(str, Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class State(str, Enum):
+    """Of an alert."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
 Collector = Annotated[
     str | None,
     typer.Option("--collector", envvar="CTX_TRACER_COLLECTOR", help="Address of the collector.", show_default=False),
@@ -54,6 +69,78 @@ def run(
 
     options = RunOptions(command, collector, report, fail_on.value if fail_on else None, record_dir, json)
     raise typer.Exit(run_command(options))
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to bind.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to bind; 0 takes a free one.", show_default="4318")] = None,
+    data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where its databases live.")] = None,
+) -> None:
+    """Run the collector, with its page, until Ctrl-C. Its other settings are CTX_COLLECTOR_* variables."""
+    from ctx_tracer.cli.serve import serve_command
+
+    given = {"host": host, "port": port, "data_dir": data_dir}
+    raise typer.Exit(serve_command({name: value for name, value in given.items() if value is not None}))
+
+
+@app.command()
+def runs(collector: Collector = None, json: Json = False) -> None:
+    """List the runs that the collector knows."""
+    from ctx_tracer.cli import read
+
+    read.runs(collector, as_json=json)
+
+
+@app.command()
+def alerts(
+    collector: Collector = None,
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run only.")] = None,
+    state: Annotated[State | None, typer.Option(help="In this state only.")] = None,
+    severity: Annotated[Severity | None, typer.Option(help="Of this severity only.")] = None,
+    rule: Annotated[str | None, typer.Option(metavar="CTnnn", help="Of this rule only.")] = None,
+    json: Json = False,
+) -> None:
+    """List the alerts, worst first."""
+    from ctx_tracer.cli import read
+
+    filters = {
+        "run": run,
+        "state": state.value if state else None,
+        "severity": severity.value if severity else None,
+        "rule": rule.upper() if rule else None,
+    }
+    read.alerts(collector, filters, as_json=json)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `ctx-tracer runs` lists it.")],
+    collector: Collector = None,
+    json: Json = False,
+) -> None:
+    """Show one run: its ranks and what was found."""
+    from ctx_tracer.cli import read
+
+    read.show(run, collector, as_json=json)
+
+
+@app.command()
+def explain(
+    rule: Annotated[str, typer.Argument(metavar="CTnnn", help="A rule's id or its name.")], json: Json = False
+) -> None:
+    """Explain a rule: what it means, why it happens, what to do."""
+    from ctx_tracer.cli import read
+
+    read.explain(rule, as_json=json)
+
+
+@app.command()
+def report(file: Annotated[Path, typer.Argument(metavar="FILE")], json: Json = False) -> None:
+    """Show a report that `run --report` saved."""
+    from ctx_tracer.cli import read
+
+    read.report(file, as_json=json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What the daemon says on standard error: short plain lines, the first occurrence of each finding, not too many at once."""
+"""What the daemon says on standard error: plain lines, the first occurrence of each finding, not too many at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Announcer:
 
 
 def finding_line(finding: Finding) -> str:
-    """`error CT105 placements-changed, rank 0, layers.3, slot 1 (weight): what happened. What to do.`"""
+    """Like `error CT105 placements-changed, rank 0, layers.3, slot 1 (weight): what happened. What to do.`."""
     rule = RULES[finding.rule]
     where = [f"rank {rank}" for rank in finding.ranks[:1]]
     if finding.region is not None:

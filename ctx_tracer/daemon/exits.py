@@ -39,7 +39,7 @@ def exit_of(status: int) -> Exit:
 
 
 def signal_name(number: int) -> str:
-    """"SIGKILL" for 9; "SIG40" for one without a name."""
+    """SIGKILL for 9; SIG40 for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -57,6 +57,8 @@ class ExitWatch:
 
     def watch(self, pid: int) -> None:
         """Follow `pid` from now on. One that is gone already counts as ended, its exit unknown."""
+        if pid in self._ended or pid in self._pids.values():
+            return
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:

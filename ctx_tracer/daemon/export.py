@@ -75,8 +75,10 @@ class Exporter(SpanProcessor):
 
     def close(self, grace_s: float, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Send what is queued, for at most `grace_s` seconds (2 where nothing was ever reached); count the rest."""
+        if self._unreachable and not self._reached:
+            grace_s = min(grace_s, 2.0)
         with self._wake:
-            self._deadline = time.monotonic() + (grace_s if self._reached or not self._unreachable else min(grace_s, 2.0))
+            self._deadline = time.monotonic() + grace_s
             self._wake.notify()
         while self._thread.is_alive() and self._time_left() > -0.5 and not cancelled():
             self._thread.join(0.05)

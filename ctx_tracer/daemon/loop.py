@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctx_tracer.daemon.exits import Ended, ExitWatch
+from ctx_tracer.daemon.exits import Ended, ExitWatch, exit_of
 from ctx_tracer.daemon.observed import Observed, log_dir_of
-import ctx_tracer.known_issues
+from ctx_tracer import known_issues
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
-from ctx_tracer.verdict.exits import Exit, ProcessEnd, exit_findings
+from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
 from ctx_tracer.verdict.settle import explain
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Daemon:
         self._watch = ExitWatch()
         self._observed: dict[str, Observed] = {}  # by file name
         self._unreadable: dict[str, int] = {}  # file name -> looks
+        self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
         self.problems: list[str] = []  # why something was not observed
         self.copies: list[Path] = []  # of the records of processes that failed
@@ -51,14 +53,27 @@ class Daemon:
         """Those that have not ended."""
         return [observed for observed in self.processes if observed.ended is None]
 
+    def wait_for(self, pid: int) -> None:
+        """Count `pid` as one of ours, whether or not it has a record."""
+        self._expected.add(pid)
+        self._watch.watch(pid)
+
+    @property
+    def expected_gone(self) -> bool:
+        """Whether every process given to `wait_for` has ended."""
+        return self._expected <= self._watch.ended().keys()
+
     def tick(self, now_ns: int, exits: Mapping[int, int], passed_on: set[str]) -> None:
-        """One look at everything. `exits` are wait statuses of our own children, `passed_on` signals the job was sent."""
+        """One look at everything.
+
+        `exits` are the wait statuses of our own children that ended, `passed_on` the signals that the job was sent.
+        """
         self._discover()
         # Ends are looked up before the records are read, so that what a process wrote last is in what was read last.
         ended = self._watch.ended()
         losses = self.export_losses()
         for observed in self.alive:
-            observed.read(losses, lambda finding, of=observed: self._announce(of, finding))
+            observed.read(losses, partial(self._announce, observed))
             if observed.spans is not None:
                 observed.spans.hurry(now_ns)
         gone = [observed for observed in self.alive if observed.pid in ended]
@@ -119,8 +134,6 @@ class Daemon:
         self._announcer.say(f"{problem}; the whole error is in {path}")
 
     def _end(self, observed: Observed, ended: Ended, exits: Mapping[int, int], passed_on: set[str]) -> None:
-        from ctx_tracer.daemon.exits import exit_of
-
         if ended.exit is None and observed.pid in exits:
             ended = replace(ended, exit=exit_of(exits[observed.pid]))
         observed.ended = ended
@@ -149,4 +162,4 @@ class Daemon:
         self._announcer.finding(self._explained(observed, finding))
 
     def _explained(self, observed: Observed, finding: Finding) -> Finding:
-        return explain(finding, getattr(ctx_tracer.known_issues, "KNOWN_ISSUES", ()), observed.reader.identity.paddle_version)
+        return explain(finding, getattr(known_issues, "KNOWN_ISSUES", ()), observed.reader.identity.paddle_version)

@@ -51,6 +51,7 @@ class Observed:
 
     @property
     def pid(self) -> int:
+        """Its process id."""
         return self.reader.identity.pid
 
     def read(self, exported_losses: Mapping[str, int], announce: Callable[[Finding], None]) -> None:

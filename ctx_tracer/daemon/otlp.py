@@ -48,7 +48,7 @@ class Answer:
 
 
 def target_from(collector: str | None, environment: Mapping[str, str]) -> Target | None:
-    """The receiver named by `collector`, else by the standard variables; None without one or with OTEL_SDK_DISABLED.
+    """The receiver named by `collector`, else by the standard variables; None without, or with OTEL_SDK_DISABLED.
 
     Raises ValueError, with a message for the user, on an address that cannot be used.
     """
@@ -60,7 +60,9 @@ def target_from(collector: str | None, environment: Mapping[str, str]) -> Target
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise ValueError(f"{url!r} is not an http:// or https:// address")
     if not collector and _setting(environment, "PROTOCOL", "http/protobuf") == "grpc":
-        raise ValueError("the OTLP protocol is grpc, ctx-tracer speaks http/protobuf: name its address with --collector")
+        raise ValueError(
+            "the OTLP protocol is grpc, ctx-tracer speaks http/protobuf: name its address with --collector"
+        )
     key, certificate = _setting(environment, "CLIENT_KEY"), _setting(environment, "CLIENT_CERTIFICATE")
     return Target(
         url=url,

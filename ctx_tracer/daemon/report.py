@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ctx_tracer.known_issues
+from ctx_tracer import known_issues
 from ctx_tracer.model import MATCH, UNDECIDED
-from ctx_tracer.verdict.report import ProcessRecord, RunInfo, build_report, sentence
+from ctx_tracer.verdict.job import ProcessRecord, RunInfo
+from ctx_tracer.verdict.report import build_report
+from ctx_tracer.verdict.text import sentence
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.loop import Daemon
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     """The report (docs/report.md) as of now."""
-    report = build_report(run, [_record_of(observed) for observed in daemon.processes], getattr(ctx_tracer.known_issues, "KNOWN_ISSUES", ()))
+    report = build_report(run, [_record_of(observed) for observed in daemon.processes], getattr(known_issues, "KNOWN_ISSUES", ()))
     report["dropped"].update(daemon.export_losses())
     if daemon.problems:
         report["undecided"] = [*report["undecided"], *daemon.problems]

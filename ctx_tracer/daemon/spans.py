@@ -234,7 +234,8 @@ class SpanBuilder:
             )
         if replayed and not region.replay_sent:
             region.replay_sent = True
-            attributes = {**common, **self._slots(latest, region.produced), semconv.REGION_VERDICT: _verdict(region, error)}
+            attributes = {**common, **self._slots(latest, region.produced)}
+            attributes[semconv.REGION_VERDICT] = _verdict(region, error)
             self._emit(
                 SpanData(
                     name=semconv.SPAN_REPLAY,
@@ -317,11 +318,10 @@ class SpanBuilder:
 
 def slot_arrays(facts: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """One array a fact, one string a slot, "" where it is not known: receivers agree on arrays of one type only."""
-    names = [
-        slot.get("name") or (described[i].get("layer") if i < len(described) else None) or "" for i, slot in enumerate(facts)
-    ]
+    layers = [slot.get("layer") for slot in described[: len(facts)]]
+    layers += [None] * (len(facts) - len(layers))
     return {
-        semconv.SLOT_NAMES: [str(name) for name in names],
+        semconv.SLOT_NAMES: [str(slot.get("name") or layer or "") for slot, layer in zip(facts, layers, strict=True)],
         semconv.SLOT_SHAPES: ["x".join(map(str, slot.get("shape") or ())) for slot in facts],
         semconv.SLOT_DTYPES: [str(slot.get("dtype") or "") for slot in facts],
         semconv.SLOT_INITIALIZED: [_word(slot.get("initialized")) for slot in facts],
@@ -344,4 +344,3 @@ def _verdict(region: _Open, error: str | None) -> str:
     if any(severity(finding) != "info" for _, finding in region.findings):
         return model.MISMATCH
     return model.MATCH if error is None and "consuming" in region.entered else model.UNDECIDED
-

@@ -114,7 +114,7 @@ class Telemetry:
 
 
 def resource_of(identity: Identity) -> Resource:
-    """Who speaks. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES may name the service and add to it, not contradict it."""
+    """Who speaks. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES may name the service and add to it, not deny it."""
     known: dict[str, Any] = {
         semconv.SERVICE_INSTANCE_ID: f"{identity.run}/{identity.attempt}/{identity.host}/{identity.pid}",
         semconv.HOST_NAME: identity.host,

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001, the folder is a search path entry, not a package
 """Runs at the start of every Python process under `ctx-tracer run`, before the program's first line.
 
 It only leaves a finder behind that waits for `import paddle`: a process that never imports Paddle pays for two string

@@ -51,6 +51,7 @@ class Rank:
         )
         self.step = self.token = 0
         self.pause = 0.0
+        self.again = 1
 
     def write(self, state):
         self.record.region(state, self.token, self.path, self.signature, self.step, 0, 0, 2)
@@ -58,7 +59,7 @@ class Rank:
     def detail(self, which, slots):
         self.record.detail("facts", {"token": self.token, "pass": which, "slots": slots})
 
-    def one_step(self, rule=None, again=1):
+    def one_step(self, rule=None):
         self.token += 1
         self.write("capturing")
         self.write("captured")
@@ -66,7 +67,7 @@ class Rank:
         self.detail("captured", [self.facts, self.facts])
         self.write("replaying")
         if rule is not None:
-            for _ in range(again):
+            for _ in range(self.again):
                 self.record.finding(self.finding(rule))
         self.write("consuming")
         self.record.add("regions_replayed")
@@ -96,37 +97,38 @@ class Rank:
         )
 
 
-def main():
-    rank = Rank()
-    again = 1
+def steps(rank, value):
+    for _ in range(int(value)):
+        rank.one_step()
+
+
+def open_replay(rank, _value):
+    rank.token += 1
+    for state in ("capturing", "captured", "replaying"):
+        rank.write(state)
+
+
+def hold(_rank, value):
+    while not Path(value).exists():
+        time.sleep(0.02)
+
+
+ACTIONS = {
+    "steps": steps,
+    "sleep": lambda rank, value: setattr(rank, "pause", float(value)),
+    "again": lambda rank, value: setattr(rank, "again", int(value)),
+    "finding": lambda rank, value: rank.one_step(value),
+    "open": open_replay,
+    "hold": hold,
+    "print": lambda _rank, value: print(value, flush=True),
+    "clean": lambda rank, _value: rank.record.close(),
+    "signal": lambda _rank, value: os.kill(os.getpid(), getattr(signal, "SIG" + value)),
+    "exit": lambda _rank, value: os._exit(int(value)),
+}
+
+
+if __name__ == "__main__":
+    this = Rank()
     for argument in sys.argv[1:]:
-        action, _, value = argument.partition("=")
-        if action == "steps":
-            for _ in range(int(value)):
-                rank.one_step()
-        elif action == "sleep":
-            rank.pause = float(value)
-        elif action == "again":
-            again = int(value)
-        elif action == "finding":
-            rank.one_step(value, again)
-        elif action == "open":
-            rank.token += 1
-            for state in ("capturing", "captured", "replaying"):
-                rank.write(state)
-        elif action == "hold":
-            while not Path(value).exists():
-                time.sleep(0.02)
-        elif action == "print":
-            print(value, flush=True)
-        elif action == "clean":
-            rank.record.close()
-        elif action == "signal":
-            os.kill(os.getpid(), getattr(signal, "SIG" + value))
-        elif action == "exit":
-            os._exit(int(value))
-        else:
-            raise SystemExit(f"unknown action {action!r}")
-
-
-main()
+        action, _, given = argument.partition("=")
+        ACTIONS[action](this, given)

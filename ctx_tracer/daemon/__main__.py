@@ -1,0 +1,92 @@
+"""`python -m ctx_tracer.daemon`: the daemon without `ctx-tracer run` around the job.
+
+Started once a node by `instrument()`, or by hand. It ends two seconds after the last process with a record, or, with
+`--parent`, after that process if it never had one. SIGTERM and SIGINT end it early, with the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ctx_tracer import __version__
+from ctx_tracer.daemon.announce import Announcer
+from ctx_tracer.daemon.export import open_exporter
+from ctx_tracer.daemon.lock import try_lock
+from ctx_tracer.daemon.loop import TICK_S, Daemon
+from ctx_tracer.daemon.otlp import target_from
+from ctx_tracer.daemon.report import report_of, write_report
+from ctx_tracer.model import MATCH
+from ctx_tracer.verdict.job import RunInfo
+
+_LINGER_NS = 2_000_000_000  # a restarted rank comes back within this
+_EXPORT_GRACE_S = 7.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main() -> int:
+    """Look after one directory until its processes are gone. 0; 2 for arguments that cannot be used."""
+    options = _arguments()
+    try:
+        lock = try_lock(options.record_dir)
+        target = target_from(options.collector, os.environ)
+    except (OSError, ValueError) as error:
+        print(f"ctx-tracer: {error}", file=sys.stderr)  # noqa: T201, a command's own voice
+        return 2
+    if lock is None:
+        return 0  # another one looks after it
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    started_ns = time.time_ns()
+    announcer = Announcer()
+    exporter = open_exporter(target, announcer.say)
+    daemon = Daemon(options.record_dir, announcer, exporter, options.since)
+    _follow(daemon, options.parent)
+    if not daemon.processes:
+        return 0
+    announcer.close()
+    if exporter is not None:
+        exporter.close(_EXPORT_GRACE_S, lambda: bool(signal.sigpending() & set(_SIGNALS)))
+    identity = daemon.processes[0].reader.identity
+    info = RunInfo(identity.run, identity.attempt, identity.command, __version__, started_ns, time.time_ns())
+    report = report_of(info, daemon)
+    if options.report is not None:
+        write_report(options.report, report)
+    announcer.say(report["sentence"])
+    if options.discard and report["verdict"] == MATCH:
+        shutil.rmtree(options.record_dir, ignore_errors=True)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ctx_tracer.daemon", description=__doc__)
+    parser.add_argument("--record-dir", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--collector", metavar="URL")
+    parser.add_argument("--report", type=Path, metavar="FILE")
+    parser.add_argument("--since", type=int, default=0, metavar="NS", help="ignore records begun before this time")
+    parser.add_argument("--discard", action="store_true", help="remove DIR at the end where nothing was found")
+    parser.add_argument("--parent", type=int, metavar="PID", help="do not end before this process")
+    return parser.parse_args()
+
+
+def _follow(daemon: Daemon, parent: int | None) -> None:
+    """Tick until everybody is gone, or a signal asks for the end."""
+    if parent is not None:
+        daemon.wait_for(parent)
+    idle_since = None
+    while signal.sigtimedwait(_SIGNALS, TICK_S) is None:
+        now = time.time_ns()
+        daemon.tick(now, {}, set())
+        if daemon.alive or not daemon.expected_gone or (parent is None and not daemon.processes):
+            idle_since = None
+        elif idle_since is None:
+            idle_since = now
+        elif now - idle_since > _LINGER_NS:
+            return
+
+
+sys.exit(main())
