@@ -71,7 +71,8 @@ def book_of(rows: Mapping[str, Sequence[Row]]) -> Book:
         run.alerts[row["fingerprint"]] = Alert(run=run.run, attempt=run.attempt, evidence_order=order, **row)
     for row in rows["alert_ranks"]:
         alert = book.runs[_key(row)].alerts[row.pop("fingerprint")]
-        alert.ranks[row.pop("rank")] = AlertRank(**row)
+        rank = row.pop("rank")
+        alert.ranks[rank] = AlertRank(**row)
     return book
 
 
