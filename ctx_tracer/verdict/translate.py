@@ -150,8 +150,22 @@ TRANSLATIONS = (
         remedy="Use use_reentrant=True for the outer block, or move the inner recompute or paddle.grad out of it.",
     ),
     Translation(
+        name="peer-silent",
+        pattern=re.compile(r"TIMEOUT self_rank = \d+ pair_rank = (?P<peer>\d+)"),
+        cause=(
+            "rank {peer} of its group did not answer in a collective of the block: it is gone, or it runs something "
+            "else"
+        ),
+        remedy=(
+            "Look at what that rank was doing: it may have ended first, or it did not replay this block because its "
+            "input needed no gradient there. A block with a collective must be recomputed on all ranks of the group "
+            "or on none."
+        ),
+        see="CT302",
+    ),
+    Translation(
         name="peer-gone",
-        pattern=re.compile(r"Connection (?:reset|closed) by peer|TCP receive error|Broken pipe|Socket Timeout", re.I),
+        pattern=re.compile(r"Connection (?:reset|closed) by peer|TCP receive error|Broken pipe", re.I),
         cause="the rank it was talking to is gone: this is a consequence, not the cause",
         remedy="Look at the rank that ended first: its findings and the end of its log say why.",
         see="CT302",

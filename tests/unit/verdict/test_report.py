@@ -1,0 +1,277 @@
+"""The report: its verdict, its parts, its schema, its words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from ctx_tracer.known_issues import load
+from ctx_tracer.model import Facts, Finding, Region
+from ctx_tracer.record import layout
+from ctx_tracer.verdict.coverage import FRAMEWORK, LOSSES
+from ctx_tracer.verdict.exits import Exit, ProcessEnd
+from ctx_tracer.verdict.job import ProcessRecord, RunInfo
+from ctx_tracer.verdict.report import build_report
+from ctx_tracer.verdict.text import finding_lines, lines, sentence
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+SCHEMA = json.loads((DOCS / "report.schema.json").read_text(encoding="utf-8"))
+RUN = RunInfo("r1", 0, ("python", "train.py"), "0.1.0", 1_796_077_467_123_456_789, 1_796_077_500_000_000_000, 0)
+
+LOST_IDENTITY = Finding(
+    "CT104",
+    ranks=(0,),
+    processes=(100,),
+    region=Region("blocks.1", 0, "model.py:31"),
+    slot=1,
+    tensor={"name": "blocks.1.adapter.weight", "layer": None, "role": "parameter"},
+    first_step=3,
+    last_step=11,
+    last_clean_step=2,
+    micro_batch=0,
+    count=9,
+    captured=Facts(name="blocks.1.adapter.weight", shape=(4, 4), stop_gradient=False).to_dict(),
+    served=Facts(name="blocks.1.adapter.weight", shape=(4, 4), stop_gradient=True).to_dict(),
+    differs=("stop_gradient",),
+    message="blocks.1.adapter.weight in blocks.1 reached the backward of Adapter as a copy with stop_gradient=True.",
+)
+
+Healthy = Callable[..., ProcessRecord]
+End = Callable[..., ProcessEnd]
+
+
+def report(processes: list[ProcessRecord], **run: Any) -> dict[str, Any]:
+    """A report, checked against its schema after a trip through JSON."""
+    built = build_report(replace(RUN, **run), processes, load())
+    back = json.loads(json.dumps(built, allow_nan=False))
+    Draft202012Validator(SCHEMA).validate(back)
+    assert back == built, "only what JSON knows"
+    assert built["sentence"] == sentence(built)
+    assert lines(built)[0] == built["sentence"]
+    return built
+
+
+def test_schema_is_a_schema_and_speaks_of_the_documented_fields() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    documented = (DOCS / "report.md").read_text(encoding="utf-8")
+    assert [field for field in SCHEMA["properties"] if f"`{field}`" not in documented] == []
+    assert set(SCHEMA["$defs"]["facts"]["properties"]) == set(Facts.__dataclass_fields__)
+    assert set(SCHEMA["$defs"]["finding"]["properties"]) == set(LOST_IDENTITY.to_dict())
+
+
+def test_healthy(healthy: Healthy) -> None:
+    told = report([healthy(0), healthy(1)])
+    assert (told["verdict"], told["findings"], told["undecided"], told["dropped"]) == ("match", [], [], {})
+    assert told["sentence"] == "2 ranks, 12 steps: ctx tensors and their replay agree in 48 replayed regions."
+    assert told["scope"] == (
+        "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); values are not compared"
+    )
+    assert told["coverage"] == {
+        "steps": 12,
+        "regions_captured": 48,
+        "regions_replayed": 48,
+        "slots_compared": 480,
+        "framework_behaviour": {},
+        "not_observed": [],
+    }
+    assert told["overhead"] == {"seconds": 0.012, "share_of_step": 0.005}
+    assert told["run"]["started_at"] == "2026-11-30T22:24:27.123Z"
+    assert told["processes"][0] == {
+        "pid": 100,
+        "parent": 99,
+        "rank": 0,
+        "exit": {"code": 0, "signal": None},
+        "last": "finished at step 12",
+        "step": 12,
+    }
+
+
+def test_a_fault_on_two_ranks(healthy: Healthy) -> None:
+    second = replace(LOST_IDENTITY, ranks=(1,), processes=(101,))
+    told = report([healthy(0, findings=(LOST_IDENTITY,)), healthy(1, findings=(second,))])
+    assert told["verdict"] == "mismatch"
+    (finding,) = told["findings"]
+    assert (finding["ranks"], finding["processes"], finding["count"]) == ([0, 1], [100, 101], 18)
+    assert finding["known_issue"]["id"] == "paddle-62979"
+    assert told["sentence"] == (
+        "Ranks 0 and 1: blocks.1.adapter.weight in blocks.1 reached the backward of Adapter as a copy with "
+        "stop_gradient=True (first at step 3, last clean step 2). Decide in forward what backward needs to know "
+        "(ctx.needs_weight_grad = not w.stop_gradient), or keep the parameter on ctx as an attribute (ctx.weight = "
+        "w), or use use_reentrant=True for this block."
+    )
+    assert finding_lines(finding)[1:4] == [
+        "  region blocks.1 at model.py:31, hook mode; first at step 3, last at step 11, last clean step 2, 18 times",
+        "  stop_gradient: captured False, served True",
+        f"  do: {finding['remedy']}",
+    ]
+    assert finding_lines(finding)[-1].endswith(
+        "(not fixed in any release yet) https://github.com/PaddlePaddle/Paddle/issues/62979"
+    )
+
+
+def test_a_run_without_recompute_is_undecided(end: End) -> None:
+    told = report([ProcessRecord(end(Exit(0), clean=True, step=3, last=None, definitions={}, world=1), steps=3)])
+    assert (told["verdict"], told["findings"], told["scope"]) == ("undecided", [], "nothing")
+    assert told["undecided"] == ["No recompute region was captured."]
+    assert told["sentence"] == (
+        "1 rank, 3 steps: no difference was found, but nothing can be promised. No recompute region was captured."
+    )
+
+
+def test_nothing_seen_at_all() -> None:
+    told = report([], exit_code=2)
+    assert (told["verdict"], told["undecided"]) == ("undecided", ["No training process was seen."])
+    assert told["overhead"] == {"seconds": 0.0, "share_of_step": None}
+
+
+def test_a_replay_that_died_by_a_signal(healthy: Healthy, end: End) -> None:
+    died = ProcessRecord(end(Exit(signal="SIGSEGV"), ("replaying", 1), rank=1, ended_ns=1_000, paddle="2.6.2"))
+    told = report([healthy(0), died], exit_code=1)
+    assert told["verdict"] == "mismatch"
+    (finding,) = told["findings"]
+    assert (finding["rule"], finding["ranks"], finding["known_issue"]["id"]) == ("CT113", [1], "paddle-65188")
+    assert told["processes"][1]["exit"] == {"code": None, "signal": "SIGSEGV"}
+    assert told["processes"][1]["last"] == "replaying layers.3 (train.py:42) at step 5"
+    assert told["run"]["paddle_version"] == "2.6.2, 3.3.1"
+    assert told["sentence"] == (
+        "Rank 1: The process died by SIGSEGV while replaying layers.3 (train.py:42) at step 5. Upgrade to Paddle "
+        "3.1.1 or later: 3.0.0 and 3.1.0 no longer crash, but lose the placements instead."
+    )
+
+
+def test_ranks_that_the_launcher_ended_are_told_and_are_no_findings(end: End) -> None:
+    counters = {"regions_captured": 1, "regions_replayed": 1, "slots_compared": 1}
+    cause = ProcessRecord(end(Exit(signal="SIGKILL"), rank=0, ended_ns=1_000), counters)
+    follower = ProcessRecord(end(Exit(signal="SIGTERM"), ("replaying", 1), rank=1, ended_ns=2_000), counters)
+    told = report([cause, follower], exit_code=1)
+    assert [(f["rule"], f["ranks"]) for f in told["findings"]] == [("CT302", [0])]
+    assert told["processes"][1]["last"] == (
+        "replaying layers.3 (train.py:42) at step 5; ended because another rank had failed"
+    )
+
+
+def test_a_script_that_failed_by_itself_is_told_and_is_no_finding(healthy: Healthy) -> None:
+    one = healthy(0)
+    told = report([replace(one, end=replace(one.end, exit=Exit(1))), healthy(1)], exit_code=1)
+    assert told["verdict"] == "match"
+    assert told["sentence"].endswith("agree in 48 replayed regions. Rank 0: exit code 1.")
+
+
+def test_an_end_that_was_not_seen_is_undecided(healthy: Healthy, end: End) -> None:
+    silent = healthy(1)
+    silent = replace(silent, end=end(None, ("replaying", 1), rank=1))
+    told = report([healthy(0), silent])
+    assert (told["verdict"], told["processes"][1]["exit"]) == ("undecided", None)
+    assert told["undecided"] == ["The end of rank 1 (process 101) was not seen."]
+    assert "rank 1 (process 101): its end was not seen, replaying layers.3 (train.py:42) at step 5" in lines(told)
+
+
+def test_a_closed_record_is_an_end_that_was_seen(healthy: Healthy) -> None:
+    one = healthy(0, world=1)
+    assert report([replace(one, end=replace(one.end, exit=None))])["verdict"] == "match"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"lost_events": 7}, "The tracer lost observations: ring_overwritten 7."),
+        ({"counters": {"guard_faults": 2}}, "The tracer lost observations: guard_faults 2."),
+        (
+            {"counters": {"slots_not_compared": 4}},
+            "4 saved tensors could not be compared: a replay did not save as many as the forward pass.",
+        ),
+        ({"counters": {"regions_replayed": 0, "slots_compared": 0}}, "No captured region was replayed."),
+        (
+            {"counters": {"slots_compared": 0}},
+            "Regions were replayed on rank 0 (process 100), but none of their tensors was compared.",
+        ),
+        ({"unreadable": "bad magic"}, "The record of rank 0 (process 100) could not be read: bad magic."),
+    ],
+)
+def test_what_was_not_seen_makes_it_undecided(healthy: Healthy, change: dict[str, Any], reason: str) -> None:
+    one = healthy(0, world=1)
+    if "counters" in change:
+        change = {"counters": {**one.counters, **change["counters"]}}
+    told = report([replace(one, **change)])
+    assert (told["verdict"], told["undecided"]) == ("undecided", [reason])
+    assert [f["rule"] for f in told["findings"]] == (["CT304"] if told["dropped"] else [])
+
+
+def test_a_mismatch_outweighs_what_was_not_seen(healthy: Healthy) -> None:
+    told = report([replace(healthy(0, findings=(LOST_IDENTITY,)), lost_events=7), healthy(1)])
+    assert (told["verdict"], told["dropped"]) == ("mismatch", {"ring_overwritten": 7})
+    assert [f["rule"] for f in told["findings"]] == ["CT104", "CT304"]
+    assert "more finding" not in told["sentence"], "what is info is not counted"
+
+
+def test_info_is_no_mismatch(healthy: Healthy) -> None:
+    info = replace(LOST_IDENTITY, severity="info")
+    assert report([healthy(0, findings=(info,)), healthy(1)])["verdict"] == "match"
+
+
+def test_what_paddle_does_in_a_healthy_replay_is_counted(healthy: Healthy) -> None:
+    one = healthy(0, world=1)
+    told = report([replace(one, counters={**one.counters, "framework_stop_gradient": 3, "framework_type": 0})])
+    assert told["coverage"]["framework_behaviour"] == {"stop_gradient": 3}
+
+
+def test_ranks_without_a_record_here_are_named(healthy: Healthy) -> None:
+    told = report([healthy(0, world=16)])
+    assert told["coverage"]["not_observed"] == [
+        "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 7 more: no record on this node",
+    ]
+
+
+def test_without_steps_there_is_no_share(healthy: Healthy) -> None:
+    told = report([replace(healthy(0, world=1), steps=0, step_seconds=0.0)])
+    assert (told["coverage"]["steps"], told["overhead"]["share_of_step"]) == (0, None)
+
+
+def test_every_counter_of_the_record_has_a_meaning_here() -> None:
+    told = {
+        "regions_captured",
+        "regions_replayed",
+        "slots_compared",
+        "slots_not_compared",
+        "signatures_overflow",
+        "own_ns",
+    }
+    volume = {"backwards", "packs", "unpacks"}
+    unknown = [c for c in layout.COUNTERS if not c.startswith(FRAMEWORK) and c not in {*LOSSES, *told, *volume}]
+    assert unknown == [], "say in coverage.py what they mean: a loss, a fact of the framework, or neither"
+
+
+names = st.sampled_from(["CT101", "CT104", "CT112", "CT113", "CT302"])
+exits = (
+    st.none()
+    | st.builds(Exit, code=st.integers(0, 3))
+    | st.builds(Exit, signal=st.sampled_from(["SIGSEGV", "SIGKILL", "SIGTERM"]))
+)
+
+
+@given(
+    rules=st.lists(names, max_size=3),
+    ends=st.lists(st.tuples(exits, st.sampled_from([(), (("replaying", 1),), (("capturing", 2),)])), max_size=3),
+    counters=st.dictionaries(st.sampled_from(layout.COUNTERS), st.integers(0, 5)),
+    lost=st.integers(0, 2),
+)
+def test_any_report_is_valid_and_has_words(
+    end: End, rules: list[str], ends: list[tuple[Exit | None, Any]], counters: dict[str, int], lost: int
+) -> None:
+    found = tuple(replace(LOST_IDENTITY, rule=rule) for rule in rules)
+    told = report(
+        [
+            ProcessRecord(end(exit_, *opened, rank=rank, findings=found), counters, lost, steps=1, step_seconds=0.1)
+            for rank, (exit_, opened) in enumerate(ends)
+        ]
+    )
+    assert told["sentence"].endswith((".", ")"))
+    assert (told["verdict"] == "match") == (not told["undecided"] and not told["findings"])
