@@ -60,7 +60,7 @@ export function tokens(value: unknown, before: unknown): Token[] {
     list.push({ text: scalar(element), changed: wholly || (old !== null && !same(element, old[i])) })
   })
   list.push({ text: ']', changed: wholly })
-  return list
+  return merged(list)
 }
 
 function cell(facts: Facts | null, fact: string, captured: Facts | null): Cell {
@@ -70,6 +70,17 @@ function cell(facts: Facts | null, fact: string, captured: Facts | null): Cell {
 }
 
 type Compared = Pick<Alert, 'captured' | 'produced' | 'served' | 'differs'>
+
+/** Neighbours that are both marked, or both not, become one: a mark over `[0]`, not over `[`, `0` and `]`. */
+function merged(list: Token[]): Token[] {
+  const out: Token[] = []
+  for (const token of list) {
+    const last = out.at(-1)
+    if (last && last.changed === token.changed) out[out.length - 1] = { ...last, text: last.text + token.text }
+    else out.push(token)
+  }
+  return out
+}
 
 /** One row per fact that any side knows or the rule names, in a fixed order. */
 export function compare(alert: Compared): FactRow[] {

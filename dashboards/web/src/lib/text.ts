@@ -2,6 +2,9 @@
 
 const ESCAPE_LIMIT = 4096
 
+/** Of one identifier within a sentence: it must not push the rest of the sentence off the page. */
+export const LONGEST_IDENTIFIER = 96
+
 /**
  * Characters that would move, hide or disguise their neighbours, as something visible: control characters as their
  * Unicode pictures, direction overrides and zero-width characters as their code point.

@@ -63,15 +63,15 @@ export function paintStrips(context: CanvasRenderingContext2D, frame: Frame, are
   const width = Math.min(area.width, grid.columns * view.cellWidth)
   const right = labels.left + width + STRIP_GAP - 1
   const below = labels.top + height + STRIP_GAP - 1
-  strip(worst.rows, height, palette, (at, length) => context.fillRect(right, labels.top + at, STRIP, length), context)
-  strip(worst.columns, width, palette, (at, length) => context.fillRect(labels.left + at, below, length, STRIP), context)
+  if (labels.right) strip(worst.rows, height, palette, (at, length) => context.fillRect(right, labels.top + at, STRIP, length), context)
+  if (labels.bottom) strip(worst.columns, width, palette, (at, length) => context.fillRect(labels.left + at, below, length, STRIP), context)
   context.fillStyle = palette.text
   // What is in sight, where that is not everything.
-  if (grid.rows * view.cellHeight > area.height + 1) {
+  if (labels.right && grid.rows * view.cellHeight > area.height + 1) {
     const scale = height / grid.rows
     context.fillRect(right + STRIP, labels.top + view.y * scale, 2, Math.max(4, (area.height / view.cellHeight) * scale))
   }
-  if (grid.columns * view.cellWidth > area.width + 1) {
+  if (labels.bottom && grid.columns * view.cellWidth > area.width + 1) {
     const scale = width / grid.columns
     context.fillRect(labels.left + view.x * scale, below + STRIP, Math.max(4, (area.width / view.cellWidth) * scale), 2)
   }

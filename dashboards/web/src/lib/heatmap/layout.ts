@@ -24,6 +24,8 @@ export const FONT_SIZE = 11
 // The strips along the right and lower edge: the worst of each rank and each region, over the whole map.
 export const STRIP = 7
 export const STRIP_GAP = 6
+// Below this many ranks or regions the cells themselves cannot be missed.
+const STRIP_FROM = 24
 // Columns at least this wide are labelled one by one, shortened where they must be.
 export const ROOMY = 72
 const LONGEST_UPRIGHT = 96
@@ -35,11 +37,11 @@ export function layout(grid: Grid, width: number, measure: (text: string) => num
   const regions = names.map((name) => name.slice(prefix.length))
   const widest = Math.ceil(Math.max(0, ...regions.map(measure)))
   const left = Math.ceil(measure(count(grid.ranks.at(-1) ?? 0))) + 14
-  const right = STRIP + STRIP_GAP + 2
+  const right = grid.rows > STRIP_FROM ? STRIP + STRIP_GAP + 2 : 0
   const column = Math.min(MAX_CELL.width, (width - left - right) / Math.max(1, grid.columns))
   const upright = column < ROOMY && widest > Math.max(40, column - 6)
   const top = (upright ? Math.min(LONGEST_UPRIGHT, widest) : FONT_SIZE) + 10
-  return { prefix, regions, widest, upright, left, top, right, bottom: STRIP + STRIP_GAP + 2 }
+  return { prefix, regions, widest, upright, left, top, right, bottom: grid.columns > STRIP_FROM ? STRIP + STRIP_GAP + 2 : 0 }
 }
 
 /** The part of the canvas that holds cells. */

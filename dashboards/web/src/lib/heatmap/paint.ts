@@ -69,8 +69,8 @@ function paintCells(context: CanvasRenderingContext2D, { grid, view, ratio, pale
 /** Lines between cells that are large enough to be told apart. */
 function paintGaps(context: CanvasRenderingContext2D, { grid, view, palette }: Frame, area: Size): void {
   context.fillStyle = palette.surface
-  const across = view.cellHeight >= 14 ? 2 : view.cellHeight >= 4 ? 1 : 0
-  const down = view.cellWidth >= 14 ? 2 : view.cellWidth >= 4 ? 1 : 0
+  const across = view.cellHeight >= 18 ? 2 : view.cellHeight >= 6 ? 1 : 0
+  const down = view.cellWidth >= 18 ? 2 : view.cellWidth >= 6 ? 1 : 0
   const bottom = Math.min(area.height, (grid.rows - view.y) * view.cellHeight)
   const right = Math.min(area.width, (grid.columns - view.x) * view.cellWidth)
   if (across) {
@@ -92,7 +92,7 @@ function paintGaps(context: CanvasRenderingContext2D, { grid, view, palette }: F
 /** The sign of every state but a match, in cells that have room for it: colour is not alone. */
 function paintSigns(context: CanvasRenderingContext2D, { grid, view, palette }: Frame, area: Size): void {
   if (view.cellWidth < 13 || view.cellHeight < 13) return
-  context.font = `600 12px ${palette.mono}`
+  context.font = `600 13px ${palette.mono}`
   context.textAlign = 'center'
   context.textBaseline = 'middle'
   const lastRow = Math.min(grid.rows, Math.ceil(view.y + area.height / view.cellHeight))
