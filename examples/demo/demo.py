@@ -29,12 +29,12 @@ except ModuleNotFoundError as error:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+BIN = Path(sys.executable).parent  # of the environment that runs this
 # Where OpenTelemetry's exporters look for a collector.
 USUAL_PORT = 4318
-# Two ranks on a small machine; and what they print is shown when they print it.
-TRAINING = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-# Of what training prints: its steps, the findings as they are made, and the making of another environment.
-SHOWN = ("step ", *(f"ctx-tracer: {severity} " for severity in SEVERITIES), "Preparing", "  + ", "  x ", "run: ")
+# What is shown of the training while it runs: findings, the making of another environment; and the steps.
+SHOWN_OF_JOB = (*(f"ctx-tracer: {severity} " for severity in SEVERITIES), "Preparing", "  + ", "  x ", "run: ")
+SHOWN_OF_RANK = ("step ",)
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -75,14 +75,14 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
         collector = stack.enter_context(running(serve_command(port, folder), collector_log))
         screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
         screen.print(f"Two ranks train, the page is at {url}/runs/{run}\n", soft_wrap=True)
-        training = stack.enter_context(
-            running(train_command(scenario, url, folder), subprocess.PIPE, {"CTX_TRACER_RUN_ID": run, **TRAINING})
-        )
+        training_log = stack.enter_context((folder / "training.log").open("wb"))
+        settings = {"CTX_TRACER_RUN_ID": run, "OMP_NUM_THREADS": "1"}  # two ranks on a small machine
+        training = stack.enter_context(running(train_command(scenario, url, folder), training_log, settings))
         stack.callback(ignore_signals)  # runs first on the way out: a second Ctrl-C must not leave a program behind
         problem = wait_until_ready(url, collector, folder / "collector.log")
         if problem:
             raise DemoError(problem)
-        show_progress(training, folder / "training.log", screen)
+        show_progress(training, folder, screen)
         report = read_report(folder)
         wrong = scenario.missing(report) + not_shown(scenario, url, run)
         if options.json:
@@ -122,30 +122,38 @@ def choose_port(wanted: int | None) -> int:
 
 def serve_command(port: int, folder: Path) -> list[str]:
     """The collector with the embedded store, in a folder that goes when the demo ends."""
-    return [sys.executable, "-m", "ctx_tracer.cli", "serve", "--port", str(port), "--data-dir", str(folder / "store")]
+    return [str(BIN / "ctx-tracer"), "serve", "--port", str(port), "--data-dir", str(folder / "store")]
 
 
 def train_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
     """`ctx-tracer run` around Paddle's launcher, in the environment that has the scenario's Paddle."""
-    logs = folder / "ranks"
-    launch = ["python", "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
-    traced = ["ctx-tracer", "run", "--collector", url, "--report", str(folder / "report.json"), "--"]
-    job = [*launch, "--log_dir", str(logs), str(HERE / scenario.script), *scenario.arguments]
-    with_paddle = [str(ROOT / "run"), "with-paddle", scenario.paddle] if scenario.paddle else []
-    return [*with_paddle, *traced, *job]
+    logs, report = str(folder / "ranks"), str(folder / "report.json")
+    if scenario.paddle:
+        environment, python, tracer = [str(ROOT / "run"), "with-paddle", scenario.paddle], "python", "ctx-tracer"
+    else:
+        environment, python, tracer = [], sys.executable, str(BIN / "ctx-tracer")
+    launch = [python, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
+    job = [*launch, "--log_dir", logs, str(HERE / scenario.script), *scenario.arguments]
+    return [*environment, tracer, "run", "--collector", url, "--report", report, "--", *job]
 
 
-def show_progress(training: subprocess.Popen[bytes], log: Path, screen: Console) -> None:
-    """Show the steps and the findings as they come, a line each; all of it goes to the log."""
-    assert training.stdout is not None
-    with log.open("wb") as file:
-        for raw in training.stdout:
-            file.write(raw)
-            file.flush()
-            line = raw.decode(errors="replace").rstrip()
-            if line.startswith(SHOWN):
-                screen.print(line, markup=False, no_wrap=True, overflow="ellipsis")
-    training.wait()
+def show_progress(training: subprocess.Popen[bytes], folder: Path, screen: Console) -> None:
+    """Show the steps and the findings as they come, a line each, until training has ended."""
+    # The launcher repeats what its first rank prints, seconds later.
+    sources = {folder / "training.log": SHOWN_OF_JOB, folder / "ranks" / "workerlog.0": SHOWN_OF_RANK}
+    read = dict.fromkeys(sources, 0)
+    while True:
+        ended = training.poll() is not None
+        for path, shown in sources.items():
+            new = path.read_bytes()[read[path] :] if path.exists() else b""
+            new = new[: new.rfind(b"\n") + 1]
+            read[path] += len(new)
+            for line in new.decode(errors="replace").splitlines():
+                if line.startswith(shown):
+                    screen.print(line, markup=False, no_wrap=True, overflow="ellipsis")
+        if ended:
+            return
+        time.sleep(0.1)
 
 
 def read_report(folder: Path) -> dict[str, Any]:
