@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from ctx_collector.ingest.batch import Batch
 from ctx_collector.ingest.body import BadRequestError
 from ctx_collector.ingest.rows import MAX_DEPTH, Origin, RejectedError, row_of
-from ctx_collector.ingest.wire import WireError, submessages
+from ctx_collector.ingest.wire import TooManyFieldsError, Walker, WireError
 from ctx_collector.store.observations import SpanRow
 
 PROTOBUF = "application/x-protobuf"
@@ -28,6 +28,8 @@ JSON = "application/json"
 _RESOURCE_SPANS = 1  # of ExportTraceServiceRequest
 _RESOURCE, _SCOPE_SPANS = 1, 2  # of ResourceSpans
 _SPANS = 2  # of ScopeSpans
+# Every span with a resource and a scope of its own: three messages, and as much again for schema addresses.
+_FIELDS_A_SPAN = 6
 # Values in a JSON body: each becomes an object of some sixty bytes, so this many take under 200 MB.
 _MAX_JSON_VALUES = 2_000_000
 # OTLP/JSON writes these in hexadecimal, where protobuf's own JSON has base64.
@@ -50,13 +52,13 @@ class _Collected:
         self.rejected: Counter[str] = Counter()
         self._limits = limits
         self._received_ns = received_ns
-        self._seen = 0
+        self._seen: Counter[str] = Counter()
 
-    def count(self) -> None:
-        """One more span. Raises BadRequestError 413 on one too many."""
-        self._seen += 1
-        if self._seen > self._limits.spans:
-            raise BadRequestError(413, f"more than {self._limits.spans} spans in one request")
+    def count(self, what: str) -> None:
+        """One more span, scope or resource. Raises BadRequestError 413 on one too many."""
+        self._seen[what] += 1
+        if self._seen[what] > self._limits.spans:
+            raise BadRequestError(413, f"more than {self._limits.spans} {what} in one request")
 
     def add(self, span: Span, resource: Origin | RejectedError) -> None:
         """Take a span, or count why not."""
@@ -78,19 +80,22 @@ def _origin(resource: Resource) -> Origin | RejectedError:
 def decode_protobuf(body: bytes, limits: Limits, received_ns: int) -> Batch:
     """Decode an ExportTraceServiceRequest. Raises BadRequestError 400 and 413."""
     found = _Collected(limits, received_ns)
+    walker = Walker(body, _FIELDS_A_SPAN * limits.spans)
     try:
-        for number, start, stop in submessages(body, 0, len(body)):
+        for number, start, stop in walker.submessages(0, len(body)):
             if number == _RESOURCE_SPANS:
-                _resource_spans(body, start, stop, limits, found)
+                _resource_spans(body, walker, start, stop, limits, found)
+    except TooManyFieldsError as error:
+        raise BadRequestError(413, f"more than {limits.spans} spans, scopes and resources in one request") from error
     except (WireError, DecodeError) as error:
         raise BadRequestError(400, f"the body is not an OTLP trace request: {error}") from error
     return Batch(found.rows, len(body), found.rejected)
 
 
-def _resource_spans(body: bytes, start: int, stop: int, limits: Limits, found: _Collected) -> None:
+def _resource_spans(body: bytes, walker: Walker, start: int, stop: int, limits: Limits, found: _Collected) -> None:
     resource = Resource()
     scopes: list[tuple[int, int]] = []
-    for number, begin, end in submessages(body, start, stop):
+    for number, begin, end in walker.submessages(start, stop):
         if number == _RESOURCE:  # it may come after the spans, and in parts
             if end - begin > limits.span_bytes:
                 raise BadRequestError(413, f"a resource is larger than {limits.span_bytes} bytes")
@@ -99,10 +104,10 @@ def _resource_spans(body: bytes, start: int, stop: int, limits: Limits, found: _
             scopes.append((begin, end))
     origin = _origin(resource)
     for scope_start, scope_stop in scopes:
-        for number, begin, end in submessages(body, scope_start, scope_stop):
+        for number, begin, end in walker.submessages(scope_start, scope_stop):
             if number != _SPANS:
                 continue
-            found.count()
+            found.count("spans")
             if end - begin > limits.span_bytes:
                 found.rejected["too_large"] += 1
             else:
@@ -117,12 +122,14 @@ def decode_json(body: bytes, limits: Limits, received_ns: int) -> Batch:
     try:
         request = json.loads(body)
         for resource_spans in _objects(request, "resourceSpans"):
+            found.count("resources")
             resource = Resource()
             json_format.ParseDict(_object(resource_spans, "resource"), resource, ignore_unknown_fields=True)
             origin = _origin(resource)
             for scope_spans in _objects(resource_spans, "scopeSpans"):
+                found.count("scopes")
                 for span in _objects(scope_spans, "spans"):
-                    found.count()
+                    found.count("spans")
                     _json_span(span, origin, found)
     except RecursionError as error:
         raise BadRequestError(400, f"the body is nested far deeper than {MAX_DEPTH}") from error
