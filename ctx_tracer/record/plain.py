@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, List, Mapping
 
@@ -43,10 +44,11 @@ def _plain(value: Any, limit: int, depth: int, left: List[int]) -> Any:
     left[0] -= 1
     if depth == 0:
         return "<more>"
-    # Both copy first: another thread may change the original.
+    # Both copy first, no more than can count: another thread may change the original.
+    most = max(left[0], 0)
     if isinstance(value, dict):
         pairs = []
-        for key, item in list(dict.items(value)):
+        for key, item in list(islice(dict.items(value), most)):
             if left[0] <= 0:
                 break
             name = str(_scalar(key, limit))
@@ -54,7 +56,7 @@ def _plain(value: Any, limit: int, depth: int, left: List[int]) -> Any:
             pairs.append((name, _plain(item, limit, depth - 1, left)))
         return dict(pairs)
     items = []
-    for item in list(value):
+    for item in list(islice(value, most)):
         if left[0] <= 0:
             break
         items.append(_plain(item, limit, depth - 1, left))
