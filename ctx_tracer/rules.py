@@ -228,8 +228,9 @@ head(y).sum().backward()  # layer.weight.grad is None
         ),
         cause="The replay did something else than the forward pass, or used a tensor that is gone or changed.",
         remedy=(
-            "Read the other findings of this region first: they say what differed before it failed. If there is "
-            "none, run the step once without recompute on this block: an error that stays is the block's own."
+            "Run the step once without recompute on this block. If the error stays, it is the block's own. If it goes away, "
+            "the block does something else the second time: look at the other findings of this region, and for counters, "
+            "flags, caches and random choices in its code."
         ),
         example="""\
 calls = 0

@@ -62,13 +62,13 @@ def losses(processes: Sequence[ProcessRecord]) -> dict[str, int]:
 def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
     """Why a match cannot be claimed, as sentences; empty when it can."""
     if not processes:
-        return ["No training process was seen."]
+        return ["No recompute region was captured: no process of this command left a record."]
     reasons = [reason for process in processes for reason in _unseen(process)]
     counters = total(processes)
     if not counters["regions_captured"]:
         reasons.append("No recompute region was captured.")
     elif not counters["regions_replayed"]:
-        reasons.append("No captured region was replayed.")
+        reasons.append("No replay of a captured region was completed.")
     if counters["slots_not_compared"]:
         reasons.append(
             f"{counters['slots_not_compared']} saved tensors could not be compared: a replay did not save as many as "

@@ -36,6 +36,12 @@ _REMEDIES = {
     "SIGSEGV": "Native code crashed: the C++ stack at the end of this rank's log names the operation.",
 }
 
+_DIED_IN_REPLAY = (
+    "Look for tensors that the block reads without getting them as arguments (closure, attributes, globals, caches): "
+    "they must be alive, and unchanged, until backward has run. The C++ stack at the end of this rank's log names "
+    "the operation that crashed; other findings of this region say what differed before it did."
+)
+
 
 @dataclass(frozen=True)
 class Exit:
@@ -195,6 +201,7 @@ def _replay_died(process: ProcessEnd, activity: Activity, end: Exit) -> Finding:
         "CT113",
         region=process.region(activity.path),
         message=f"The process died by {end.signal} while {doing(process)}.",
+        remedy=_DIED_IN_REPLAY,
         detail={
             "signal": end.signal,
             "during": activity.state,

@@ -31,10 +31,15 @@ def severity(finding: Finding) -> str:
 
 
 def order(finding: Finding) -> tuple[Any, ...]:
-    """Sort key: worst severity, first step, region, slot; then everything else, so that no order is left to chance."""
+    """Sort key: worst severity, first step, region, slot; then everything else, so that no order is left to chance.
+
+    Causes are read before what follows from them: within a region CT113 comes last, and what has no region comes after
+    what has one.
+    """
     region = (finding.region.name, finding.region.mode) if finding.region else ("", "")
-    slot = -1 if finding.slot is None else finding.slot
-    return (-SEVERITIES.index(severity(finding)), _step(finding), region, slot, finding.rule, _canonical(finding))
+    slot = sys.maxsize if finding.slot is None else finding.slot
+    place = (finding.region is None, region, finding.rule == "CT113", slot)
+    return (-SEVERITIES.index(severity(finding)), _step(finding), *place, finding.rule, _canonical(finding))
 
 
 def _identity(finding: Finding) -> tuple[Any, ...]:

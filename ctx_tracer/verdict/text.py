@@ -20,6 +20,8 @@ def sentence(report: Report) -> str:
         replayed = _count(report["coverage"]["regions_replayed"], "replayed region")
         return f"{seen}: ctx tensors and their replay agree in {replayed}.{_ends(report)}"
     reasons = report["undecided"]
+    if not report["processes"]:
+        return f"Nothing was observed. {' '.join(reasons)}"
     others = f" (and {_count(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
     return f"{seen}: no difference was found, but nothing can be promised. {reasons[0]}{others}{_ends(report)}"
 
@@ -72,7 +74,7 @@ def _mismatch(report: Report) -> str:
         when = f" ({when}, last clean step {clean})"
     elif when:
         when = f" ({when})"
-    others = f" {_count(len(findings) - 1, 'more finding')}." if len(findings) > 1 else ""
+    others = f" And {_count(len(findings) - 1, 'more finding')}." if len(findings) > 1 else ""
     return f"{_ranks(worst['ranks'], capital=True)}: {message}{when}. {_first_sentence(worst['remedy'])}{others}"
 
 

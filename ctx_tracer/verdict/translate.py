@@ -20,7 +20,7 @@ class Translation:
 
     name: str
     pattern: re.Pattern[str]
-    cause: str  # completes "layers.3: its replay failed because ..."; may name groups of the pattern
+    cause: str  # completes "The replay of layers.3 failed because ..."; may name groups of the pattern
     remedy: str
     see: str | None = None  # the rule that names the same fault, where there is one
     severity: str | None = None  # where it is not the rule's
@@ -187,16 +187,15 @@ def translate(finding: Finding) -> Finding:
     text = finding.detail.get("text")
     if finding.rule != "CT113" or not text or "translation" in finding.detail:
         return finding
-    where = finding.region.name if finding.region else "A region"
-    during = finding.detail.get("during")
-    what = "the backward that uses its replay" if during == CONSUMING else "its replay"
+    what = f"replay of {finding.region.name}" if finding.region else "replay of a region"
+    begin = f"The backward that uses the {what}" if finding.detail.get("during") == CONSUMING else f"The {what}"
     for translation in TRANSLATIONS:
         found = translation.pattern.search(text)
         if found and (not translation.same_count or _same_count(finding)):
-            return _translated(finding, translation, found, f"{where}: {what} failed because")
+            return _translated(finding, translation, found, f"{begin} failed because")
     raised = essence(str(finding.detail.get("exception", "Exception")), text)
     detail: Mapping[str, Any] = {**finding.detail, "translation": None}
-    return replace(finding, message=f"{where}: {what} raised {raised}.", detail=detail)
+    return replace(finding, message=f"{begin} raised {raised}.", detail=detail)
 
 
 def essence(exception: str, text: str) -> str:

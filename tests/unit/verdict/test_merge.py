@@ -121,3 +121,12 @@ def test_a_severity_that_is_the_rules_is_left_to_the_rule() -> None:
     (one,) = merge([at(0, 3, severity="warning"), at(1, 3, severity=RULES["CT104"].severity)])
     assert one.severity is None
     assert severity(one) == "error"
+
+
+def test_causes_are_read_before_what_follows_from_them() -> None:
+    region = Region("layers.3")
+    failed = Finding("CT113", region=region, first_step=0)
+    poisoned = Finding("CT114", first_step=0, message="grad mode stays off")
+    returned = Finding("CT116", region=region, first_step=0)
+    lost = Finding("CT105", region=region, slot=1, first_step=0)
+    assert merge([poisoned, failed, returned, lost]) == [lost, returned, failed, poisoned]

@@ -26,6 +26,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 SCHEMA = json.loads((DOCS / "report.schema.json").read_text(encoding="utf-8"))
 RUN = RunInfo("r1", 0, ("python", "train.py"), "0.1.0", 1_796_077_467_123_456_789, 1_796_077_500_000_000_000, 0)
 
+NO_RECORD = "No recompute region was captured: no process of this command left a record."
 LOST_IDENTITY = Finding(
     "CT104",
     ranks=(0,),
@@ -128,7 +129,8 @@ def test_a_run_without_recompute_is_undecided(end: End) -> None:
 
 def test_nothing_seen_at_all() -> None:
     told = report([], exit_code=2)
-    assert (told["verdict"], told["undecided"]) == ("undecided", ["No training process was seen."])
+    assert (told["verdict"], told["undecided"]) == ("undecided", [NO_RECORD])
+    assert told["sentence"] == f"Nothing was observed. {NO_RECORD}"
     assert told["overhead"] == {"seconds": 0.0, "share_of_step": None}
 
 
@@ -188,7 +190,7 @@ def test_a_closed_record_is_an_end_that_was_seen(healthy: Healthy) -> None:
             {"counters": {"slots_not_compared": 4}},
             "4 saved tensors could not be compared: a replay did not save as many as the forward pass.",
         ),
-        ({"counters": {"regions_replayed": 0, "slots_compared": 0}}, "No captured region was replayed."),
+        ({"counters": {"regions_replayed": 0, "slots_compared": 0}}, "No replay of a captured region was completed."),
         (
             {"counters": {"slots_compared": 0}},
             "Regions were replayed on rank 0 (process 100), but none of their tensors was compared.",

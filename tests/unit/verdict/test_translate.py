@@ -53,7 +53,7 @@ def test_real_texts(text: dict[str, str]) -> None:
         expected = EXPECTED_2_6.get(text["case"], expected)
     told = translate(failed(text, slots=counts(text)))
     assert told.detail["translation"] == expected
-    assert told.message.startswith("layers.3: its replay ")
+    assert told.message.startswith("The replay of layers.3 ")
     assert told.message.endswith(".")
     assert "(External)" not in told.message
     assert "\n" not in told.message
@@ -93,19 +93,19 @@ def test_a_consequence_of_another_ranks_end_is_a_warning() -> None:
 
 def test_an_unknown_text_keeps_its_own_words() -> None:
     told = translate(failed({"exception": "KeyError", "text": "'weight'"}))
-    assert told.message == "layers.3: its replay raised KeyError: 'weight'."
+    assert told.message == "The replay of layers.3 raised KeyError: 'weight'."
     assert told.remedy is None
 
 
 def test_the_backward_that_uses_a_replay_is_told_apart() -> None:
     told = translate(failed({"exception": "ValueError", "text": "bad"}, during="consuming"))
-    assert told.message == "layers.3: the backward that uses its replay raised ValueError: bad."
+    assert told.message == "The backward that uses the replay of layers.3 raised ValueError: bad."
 
 
 def test_a_users_index_error_is_not_taken_for_paddles() -> None:
     told = translate(failed({"exception": "IndexError", "text": "list index out of range"}))
     assert told.detail["translation"] is None
-    assert told.message == "layers.3: its replay raised IndexError: list index out of range."
+    assert told.message == "The replay of layers.3 raised IndexError: list index out of range."
 
 
 @pytest.mark.parametrize("text", TEXTS[::7], ids=lambda t: f"{t['paddle']}-{t['case']}")
