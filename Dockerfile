@@ -31,7 +31,7 @@ RUN CTX_TRACER_SKIP_DASHBOARD=1 pip wheel --no-cache-dir --no-deps --wheel-dir /
 
 # --- training: Paddle for GPUs, and the tracer without the collector -------------------------------------------------
 FROM ${TRAINER_BASE} AS trainer
-# Empty where the base image has a Paddle of its own.
+# Both empty where the base image has a Paddle of its own.
 ARG PADDLE_PACKAGE="paddlepaddle-gpu==3.3.1"
 # Paddle's own index for a version of CUDA; the newer GPU packages are there only.
 ARG PADDLE_INDEX="https://www.paddlepaddle.org.cn/packages/stable/cu126/"
@@ -40,7 +40,8 @@ COPY --from=wheel /wheels /wheels
 # hadolint ignore=DL3013
 RUN set -eu; \
     set -- "$(ls /wheels/ctx_tracer-*.whl)" 'setuptools>=65'; \
-    if [ -n "${PADDLE_PACKAGE}" ]; then set -- "$@" "${PADDLE_PACKAGE}" --extra-index-url "${PADDLE_INDEX}"; fi; \
+    if [ -n "${PADDLE_PACKAGE}" ]; then set -- "$@" "${PADDLE_PACKAGE}"; fi; \
+    if [ -n "${PADDLE_INDEX}" ]; then set -- "$@" --extra-index-url "${PADDLE_INDEX}"; fi; \
     python3 -m pip install --no-cache-dir "$@"; \
     rm -r /wheels
 # Where the ranks' records lie until the daemon has read them: inside the container, never on a network file system.
