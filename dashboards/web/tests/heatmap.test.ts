@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { alertAt } from '../src/lib/heatmap/find'
-import { decode, margins, nextFinding, ranksByState, sample, tally, type Grid } from '../src/lib/heatmap/grid'
+import { decode, margins, nextFinding, ranksByState, same, sample, tally, type Grid } from '../src/lib/heatmap/grid'
 import { commonPrefix, fitEnd } from '../src/lib/heatmap/labels'
 import { pack } from '../src/lib/heatmap/palette'
 import type { Alert } from '../src/lib/api/types'
@@ -111,3 +111,11 @@ describe('labels', () => {
 })
 
 it('packs a colour as ImageData stores it', () => expect(pack('rgb(18, 52, 86)').toString(16)).toBe('ff563412'))
+
+it('knows an answer that says nothing new', () => {
+  const map = () => ({ ranks: [0, 1], regions: [{ name: 'a', mode: 'hook', source: null }], cells: btoa('\x01\x01') })
+  expect(same(map(), map())).toBe(true)
+  expect(same(map(), { ...map(), cells: btoa('\x01\x05') })).toBe(false)
+  expect(same(map(), { ...map(), ranks: [0, 2] })).toBe(false)
+  expect(same(map(), { ...map(), regions: [{ name: 'b', mode: 'hook', source: null }] })).toBe(false)
+})

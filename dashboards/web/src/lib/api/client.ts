@@ -59,11 +59,15 @@ function query(parameters: Record<string, string | number | null | undefined>): 
 
 type Attempt = number | null
 
+/** Runs and alerts that a page asks for; it says so where there may be more. */
+export const MOST_RUNS = 500
+export const MOST_ALERTS = 1000
+
 const run = (id: string): string => `/api/v1/runs/${segment(id)}`
 
 export const api = {
   version: (signal?: AbortSignal) => get<{ version: string }>('/api/v1/version', signal),
-  runs: async (signal?: AbortSignal) => (await get<{ runs: RunSummary[] }>('/api/v1/runs', signal)).runs,
+  runs: async (signal?: AbortSignal) => (await get<{ runs: RunSummary[] }>(`/api/v1/runs${query({ limit: MOST_RUNS })}`, signal)).runs,
   run: (id: string, attempt: Attempt, signal?: AbortSignal) => get<Run>(run(id) + query({ attempt }), signal),
   heatmap: (id: string, attempt: Attempt, signal?: AbortSignal) =>
     get<HeatMap>(`${run(id)}/heatmap${query({ attempt })}`, signal),
@@ -75,7 +79,7 @@ export const api = {
     signal?: AbortSignal,
   ) => (await get<{ spans: Span[] }>(`${run(id)}/spans${query(filter)}`, signal)).spans,
   alerts: async (id: string, attempt: Attempt, signal?: AbortSignal) =>
-    (await get<{ alerts: Alert[] }>(`/api/v1/alerts${query({ run: id, attempt })}`, signal)).alerts,
+    (await get<{ alerts: Alert[] }>(`/api/v1/alerts${query({ run: id, attempt, limit: MOST_ALERTS })}`, signal)).alerts,
   alert: (fingerprint: string, signal?: AbortSignal) =>
     get<Alert>(`/api/v1/alerts/${segment(fingerprint)}`, signal),
   rules: async (signal?: AbortSignal) => (await get<{ rules: Rule[] }>('/api/v1/rules', signal)).rules,

@@ -8,7 +8,7 @@ import type { Change } from './types'
 // No more than two fetches a second, and never more than a tenth of the time for one that is slow (10,000 ranks).
 const pause = (took: number): number => Math.max(500, 9 * took)
 
-// How soon to try again by itself after a failure; a change or a reconnect tries at once.
+// How soon to try again by itself while the collector fails; a change or a reconnect tries at once.
 const RETRY_MS = 5000
 
 export class Resource<T> {
@@ -31,7 +31,8 @@ export class Resource<T> {
         if (this.#abort.signal.aborted) return
         this.error =
           error instanceof ApiError ? error : new ApiError(0, 'unreadable', `The answer could not be read: ${String(error)}`, null)
-        this.#retry = setTimeout(() => this.refresh(), RETRY_MS)
+        // What is not there comes with a change; asking again and again would not bring it.
+        if (this.error.status === 0 || this.error.status >= 500) this.#retry = setTimeout(() => this.refresh(), RETRY_MS)
       }
     }, pause)
     const unsubscribe = live.subscribe((change) => {

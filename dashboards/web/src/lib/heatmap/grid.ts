@@ -23,6 +23,17 @@ export function decode(map: HeatMap): Grid {
   return { ranks: map.ranks, regions: map.regions, rows, columns, cells }
 }
 
+/** Whether two answers say the same, so that a million cells are not decoded and painted again for nothing. */
+export function same(a: HeatMap, b: HeatMap): boolean {
+  return (
+    a.cells === b.cells &&
+    a.ranks.length === b.ranks.length &&
+    a.regions.length === b.regions.length &&
+    a.ranks.every((rank, i) => rank === b.ranks[i]) &&
+    a.regions.every((region, i) => region.name === b.regions[i]!.name && region.mode === b.regions[i]!.mode)
+  )
+}
+
 export interface Sample {
   /** Index of the first row and column that the sample covers. */
   row: number
