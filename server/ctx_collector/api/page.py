@@ -38,6 +38,9 @@ class Page(StaticFiles):
         super().__init__(directory=directory, check_dir=False)
         self._index = directory / "index.html"
 
+    async def check_config(self) -> None:
+        """The folder may be missing, and appear when the page is built."""
+
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file, or the page; 404 with the page for a path that is none of its own."""
         url = scope["path"]

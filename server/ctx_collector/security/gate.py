@@ -82,7 +82,7 @@ class Gate:
             return JSONResponse(error_body("wrong_token", "this is not the collector's token", _REMEDY), 401)
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         # A path that began with two slashes would lead to another host.
-        path = "/" + scope["path"].lstrip("/")
+        path = "/" + scope["raw_path"].decode("latin-1").lstrip("/")
         response = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
         secure = scope.get("scheme") == "https"
         response.set_cookie(COOKIE, _session(self._token), httponly=True, samesite="strict", secure=secure)
