@@ -66,16 +66,29 @@ def finding_lines(finding: Mapping[str, Any]) -> list[str]:
 
 def _mismatch(report: Report) -> str:
     findings = [f for f in report["findings"] if f["severity"] != "info"]
-    worst = findings[0]
-    message = worst["message"].rstrip(".")
-    when = "" if re.search(r"\bstep \d", message) else _since(worst)
+    worst = _speaker(findings)
+    since = "" if re.search(r"\bstep \d", worst["message"]) else _since(worst)
     clean = worst["last_clean_step"]
-    if when and clean is not None:
-        when = f" ({when}, last clean step {clean})"
-    elif when:
-        when = f" ({when})"
-    others = f" And {_count(len(findings) - 1, 'more finding')}." if len(findings) > 1 else ""
-    return f"{_ranks(worst['ranks'], capital=True)}: {message}{when}. {_first_sentence(worst['remedy'])}{others}"
+    same = [f for f in findings if f is not worst and _place(f) == _place(worst) and worst["slot"] is not None]
+    notes = [since] if since else []
+    notes += [f"last clean step {clean}"] if since and clean is not None else []
+    notes += [f"also {', '.join(sorted({f['slug'] for f in same}))}"] if same else []
+    told = f" ({', '.join(notes)})" if notes else ""
+    left = len(findings) - 1 - len(same)
+    others = f" And {_count(left, 'more finding')}." if left else ""
+    message = worst["message"].rstrip(".")
+    return f"{_ranks(worst['ranks'], capital=True)}: {message}{told}. {_first_sentence(worst['remedy'])}{others}"
+
+
+def _speaker(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first finding; of those as bad and as early in its region, the first about a tensor that has a name."""
+    first = findings[0]
+    alike = (f for f in findings if all(f.get(field) == first[field] for field in ("severity", "step", "region")))
+    return next((f for f in alike if (f["tensor"] or {}).get("name")), first)
+
+
+def _place(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (finding.get("region"), finding.get("slot"), finding.get("ranks"))
 
 
 def _since(finding: Mapping[str, Any]) -> str:

@@ -118,6 +118,25 @@ def test_a_fault_on_two_ranks(healthy: Healthy) -> None:
     )
 
 
+def test_of_several_faults_the_sentence_names_a_tensor_that_has_a_name(healthy: Healthy) -> None:
+    unnamed = replace(
+        LOST_IDENTITY, rule="CT101", slot=0, tensor={"name": None}, message="Saved tensor 0 has no value."
+    )
+    more = replace(LOST_IDENTITY, rule="CT103", message="It lost its grad.")
+    failed = replace(LOST_IDENTITY, rule="CT113", slot=None, tensor=None, message="It raised.")
+    told = report([healthy(0, findings=(unnamed, more, failed, LOST_IDENTITY), world=1)])
+    assert [(f["rule"], f["slot"]) for f in told["findings"]] == [
+        ("CT101", 0),
+        ("CT103", 1),
+        ("CT104", 1),
+        ("CT113", None),
+    ]
+    assert told["sentence"].startswith(
+        "Rank 0: It lost its grad (first at step 3, last clean step 2, also identity-lost). "
+    )
+    assert told["sentence"].endswith(" And 2 more findings.")
+
+
 def test_a_run_without_recompute_is_undecided(end: End) -> None:
     told = report([ProcessRecord(end(Exit(0), clean=True, step=3, last=None, definitions={}, world=1), steps=3)])
     assert (told["verdict"], told["findings"], told["scope"]) == ("undecided", [], "nothing")
