@@ -76,7 +76,8 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
         screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
         screen.print(f"Two ranks train, the page is at {url}/runs/{run}\n", soft_wrap=True)
         training_log = stack.enter_context((folder / "training.log").open("wb"))
-        settings = {"CTX_TRACER_RUN_ID": run, "OMP_NUM_THREADS": "1"}  # two ranks on a small machine
+        # Two ranks on a small machine; Paddle's launcher leaves temporary files behind when it is ended.
+        settings = {"CTX_TRACER_RUN_ID": run, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
         training = stack.enter_context(running(train_command(scenario, url, folder), training_log, settings))
         stack.callback(ignore_signals)  # runs first on the way out: a second Ctrl-C must not leave a program behind
         problem = wait_until_ready(url, collector, folder / "collector.log")
@@ -134,7 +135,8 @@ def train_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
         environment, python, tracer = [], sys.executable, str(BIN / "ctx-tracer")
     launch = [python, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
     job = [*launch, "--log_dir", logs, str(HERE / scenario.script), *scenario.arguments]
-    return [*environment, tracer, "run", "--collector", url, "--report", report, "--", *job]
+    traced = [tracer, "run", "--collector", url, "--report", report, "--record-dir", str(folder / "records"), "--"]
+    return [*environment, *traced, *job]
 
 
 def show_progress(training: subprocess.Popen[bytes], folder: Path, screen: Console) -> None:
@@ -180,18 +182,18 @@ def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Consol
     screen.print(f"\n[bold]{escape(report['sentence'])}[/]\n", soft_wrap=True)
     if report["findings"]:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for column in ("rule", "ranks", "region", "tensor", "since step"):
-            table.add_column(column)
+        for column in ("rule", "ranks", "since step", "region", "tensor"):
+            table.add_column(column, no_wrap=True)
         for finding in report["findings"]:
+            region, tensor = finding["region"] or {}, finding["tensor"] or {}
             table.add_row(
                 f"{finding['rule']} {finding['slug']}",
                 ", ".join(map(str, finding["ranks"])),
-                escape((finding["region"] or {}).get("name", "")),
-                escape((finding["tensor"] or {}).get("name") or ""),
                 str(finding["step"]["first"]),
+                escape(region.get("name", "")),
+                escape(tensor.get("name") or tensor.get("layer") or ""),
             )
         screen.print(table)
-        screen.print(f"\nWhat to do: {escape(report['findings'][0]['remedy'])}", soft_wrap=True)
     for line in wrong:
         screen.print(f"[red]not as it should be:[/] {escape(line)}", soft_wrap=True)
     screen.print(f"\n{link}", soft_wrap=True)
