@@ -47,25 +47,12 @@ _RULES = (
         slug="uninitialized-at-replay",
         severity="error",
         title="Saved tensor without a value in replay",
-        meaning=(
-            "The tensor held a value on this rank when the forward pass saved it. When the backward replay ran, the "
-            "same slot was empty: not initialised, or with a local shard of size 0."
-        ),
-        cause=(
-            "The copy that Paddle's recompute hands to the replay lost the tensor's local shard, or its buffer was "
-            "freed in between."
-        ),
-        remedy=(
-            "On Paddle before 3.1.1 with distributed tensors: upgrade to 3.1.1 or later, or use use_reentrant=True "
-            "for this block. Otherwise look for code that frees or moves the tensor between forward and backward "
-            "(offload, _clear_data, a cache that is emptied) and keep it alive until backward has run."
-        ),
+        meaning="The tensor held a value on this rank when the forward pass saved it. When the backward replay ran, the same slot was empty: not initialised, or with a local shard of size 0.",
+        cause="The copy that Paddle's recompute hands to the replay lost the tensor's local shard, or its buffer was freed in between.",
+        remedy="On Paddle before 3.1.1 with distributed tensors: upgrade to 3.1.1 or later, or use use_reentrant=True for this block. Otherwise look for code that frees or moves the tensor between forward and backward (offload, _clear_data, a cache that is emptied) and keep it alive until backward has run.",
         example=_LINEAR.format(
             body="# before 3.1.1: w is a distributed tensor whose local shape is [0]",
-            call=(
-                "w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, "
-                "use_reentrant=False).sum().backward()"
-            ),
+            call="w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
         ),
     ),
     Rule(
@@ -73,22 +60,12 @@ _RULES = (
         slug="grad-lost",
         severity="error",
         title="Parameter without its gradient in replay",
-        meaning=(
-            "A PyLayer whose backward uses the parameter's .grad or .main_grad was given a parameter that has none, "
-            "although the live parameter has one; or a parameter of the block had no gradient after its backward had "
-            "run."
-        ),
-        cause=(
-            "Recompute gave the PyLayer a copy of the parameter, and the copy does not carry the accumulated gradient."
-        ),
-        remedy=(
-            "Upgrade to Paddle 3.1.1 or later, or use use_reentrant=True for this block. Or take the parameter from "
-            "the layer itself inside backward (ctx.layer = layer; ctx.layer.weight) and do not read it from "
-            "saved_tensor()."
-        ),
+        meaning="A PyLayer whose backward uses the parameter's .grad or .main_grad was given a parameter that has none, although the live parameter has one; or a parameter of the block had no gradient after its backward had run.",
+        cause="Recompute gave the PyLayer a copy of the parameter, and the copy does not carry the accumulated gradient.",
+        remedy="Upgrade to Paddle 3.1.1 or later, or use use_reentrant=True for this block. Or take the parameter from the layer itself inside backward (ctx.layer = layer; ctx.layer.weight) and do not read it from saved_tensor().",
         example=_LINEAR.format(
-            body="w.main_grad.add_(paddle.matmul(x, dy, transpose_x=True))  # the copy's gradient, or none at all",
-            call="recompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
+            body="assert w.grad is not None  # before 3.1.1 the copy has none, and what is added to it is lost",
+            call="w.grad = paddle.zeros_like(w)  # as an earlier micro-batch leaves it\nrecompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
         ),
     ),
     Rule(
@@ -96,17 +73,9 @@ _RULES = (
         slug="identity-lost",
         severity="error",
         title="Parameter served as a stranger in replay",
-        meaning=(
-            "The forward pass saved a trainable parameter. In the replay the PyLayer got a copy of it with "
-            "stop_gradient=True, and its backward depends on stop_gradient or on the parameter itself. "
-            "The parameter gets no gradient, or a wrong one, and no error is raised."
-        ),
+        meaning="The forward pass saved a trainable parameter. In the replay the PyLayer got a copy of it with stop_gradient=True, and its backward depends on stop_gradient or on the parameter itself. The parameter gets no gradient, or a wrong one, and no error is raised.",
         cause="Hook-mode recompute serves a copy instead of the parameter, the first time it is used or on every step.",
-        remedy=(
-            "Use use_reentrant=True for this block. Or decide in forward what backward needs to know "
-            "(ctx.needs_weight_grad = not w.stop_gradient), or keep the parameter on ctx as an attribute (ctx.weight "
-            "= w), so that backward does not ask the copy."
-        ),
+        remedy="Use use_reentrant=True for this block. Or decide in forward what backward needs to know (ctx.needs_weight_grad = not w.stop_gradient), or keep the parameter on ctx as an attribute (ctx.weight = w), so that backward does not ask the copy.",
         example=_LINEAR.format(
             body="if w.stop_gradient: return paddle.matmul(dy, w, transpose_y=True), None  # the copy always says True",
             call="recompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
@@ -117,26 +86,12 @@ _RULES = (
         slug="placements-changed",
         severity="error",
         title="Placements changed between forward and replay",
-        meaning=(
-            "A distributed tensor was saved with one set of placements and came back from the replay with another, "
-            "or with none. What is computed from it treats shards as whole tensors, or fails with an error that does "
-            "not name the tensor."
-        ),
-        cause=(
-            "The copy that recompute hands to the replay does not carry the placements, or the block reshards "
-            "conditionally."
-        ),
-        remedy=(
-            "On Paddle before 3.1.1: upgrade to 3.1.1 or later, or use use_reentrant=True for this block. Otherwise "
-            "make the block reshard the same way each time it runs: no reshard that depends on a step counter, a "
-            "flag or a cache."
-        ),
+        meaning="A distributed tensor was saved with one set of placements and came back from the replay with another, or with none. What is computed from it treats shards as whole tensors, or fails with an error that does not name the tensor.",
+        cause="The copy that recompute hands to the replay does not carry the placements, or the block reshards conditionally.",
+        remedy="On Paddle before 3.1.1: upgrade to 3.1.1 or later, or use use_reentrant=True for this block. Otherwise make the block reshard the same way each time it runs: no reshard that depends on a step counter, a flag or a cache.",
         example=_LINEAR.format(
             body="# before 3.1.1: w.placements is [] here",
-            call=(
-                "w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, "
-                "use_reentrant=False).sum().backward()"
-            ),
+            call="w = dist.shard_tensor(w, mesh, [dist.Shard(1)])\nrecompute(lambda t: Linear.apply(t, w), x, use_reentrant=False).sum().backward()",
         ),
     ),
     Rule(
@@ -144,17 +99,9 @@ _RULES = (
         slug="mesh-changed",
         severity="error",
         title="Process mesh changed between forward and replay",
-        meaning=(
-            "A distributed tensor was saved on one process mesh and came back from the replay on another, or on none."
-        ),
-        cause=(
-            "The block picks the mesh from state that moved on between forward and backward, such as a global or a "
-            "stage index."
-        ),
-        remedy=(
-            "Pass the mesh to the block as an argument, or read it once in __init__, so that forward and replay use "
-            "the same one. On Paddle before 3.1.1 also see CT105."
-        ),
+        meaning="A distributed tensor was saved on one process mesh and came back from the replay on another, or on none.",
+        cause="The block picks the mesh from state that moved on between forward and backward, such as a global or a stage index.",
+        remedy="Pass the mesh to the block as an argument, or read it once in __init__, so that forward and replay use the same one. On Paddle before 3.1.1 also see CT105.",
         example="""\
 current = {"mesh": mesh_a}
 
@@ -171,25 +118,17 @@ y.sum().backward()
         slug="metadata-changed",
         severity="error",
         title="Shape, dtype, strides or place changed between forward and replay",
-        meaning=(
-            "The replay produced a tensor of another shape, local shape, dtype, memory layout or device than the "
-            "forward pass saved in that slot. Paddle does not check this: gradients are silently wrong, or -inf."
-        ),
-        cause=(
-            "The block does not do the same thing twice: it depends on a flag, a counter, the data seen so far or a "
-            "cast made outside."
-        ),
-        remedy=(
-            "Make the block a function of its inputs alone. Move casts, masking and sampling of rows out of the "
-            "recomputed block, or pass what they decide as an argument."
-        ),
+        meaning="The replay produced a tensor of another shape, local shape, dtype, memory layout or device than the forward pass saved in that slot. Paddle does not check this: gradients are silently wrong, or -inf.",
+        cause="The block does not do the same thing twice: it depends on a flag, a counter, the data seen so far or a cast made outside.",
+        remedy="Make the block a function of its inputs alone. Move casts, masking and sampling of rows out of the recomputed block, or pass what they decide as an argument.",
         example="""\
 calls = 0
 
 def block(x):
     global calls
     calls += 1
-    return paddle.tanh(layer(x).cast("float32" if calls == 1 else "float16"))
+    y = layer(x).astype("float32" if calls == 1 else "float64")
+    return paddle.tanh(y).astype("float32")
 
 recompute(block, x, use_reentrant=False).sum().backward()
 """,
@@ -199,18 +138,9 @@ recompute(block, x, use_reentrant=False).sum().backward()
         slug="replay-skipped",
         severity="error",
         title="Recomputed block that never trains",
-        meaning=(
-            "The block owns trainable parameters, but every output of it left recompute with stop_gradient=True, and "
-            "the optimizer stepped without a replay. Its parameters got no gradient and no error was raised."
-        ),
-        cause=(
-            "No tensor input of the block requires a gradient, and reentrant recompute then detaches the whole block."
-        ),
-        remedy=(
-            "Use use_reentrant=False for this block, or give it an input that requires a gradient (x.stop_gradient = "
-            "False on the embedding's output). If the block is meant to be frozen, set its parameters' stop_gradient "
-            "to True."
-        ),
+        meaning="The block owns trainable parameters, but every output of it left recompute with stop_gradient=True, and the optimizer stepped without a replay. Its parameters got no gradient and no error was raised.",
+        cause="No tensor input of the block requires a gradient, and reentrant recompute then detaches the whole block.",
+        remedy="Use use_reentrant=False for this block, or give it an input that requires a gradient (x.stop_gradient = False on the embedding's output). If the block is meant to be frozen, set its parameters' stop_gradient to True.",
         example="""\
 x = paddle.randn([2, 4])  # stop_gradient is True for data
 y = recompute(layer, x, use_reentrant=True)
@@ -222,16 +152,9 @@ head(y).sum().backward()  # layer.weight.grad is None
         slug="replay-failed",
         severity="error",
         title="Replay that raised or died",
-        meaning=(
-            "The process raised an exception or was killed by a signal while recompute ran the block again for "
-            "backward, or while backward used what that replay served."
-        ),
+        meaning="The process raised an exception or was killed by a signal while recompute ran the block again for backward, or while backward used what that replay served.",
         cause="The replay did something else than the forward pass, or used a tensor that is gone or changed.",
-        remedy=(
-            "Run the step once without recompute on this block. If the error stays, it is the block's own. If it goes away, "
-            "the block does something else the second time: look at the other findings of this region, and for counters, "
-            "flags, caches and random choices in its code."
-        ),
+        remedy="Run the step once without recompute on this block. If the error stays, it is the block's own. If it goes away, the block does something else the second time: look at the other findings of this region, and for counters, flags, caches and random choices in its code.",
         example="""\
 calls = 0
 
@@ -250,23 +173,13 @@ recompute(block, x).sum().backward()
         slug="autograd-poisoned",
         severity="error",
         title="Autograd left switched off after a failed replay",
-        meaning=(
-            "A replay failed, the exception was caught, and training went on; but gradient mode or the saved-tensor "
-            "hooks stayed off in this process. Later backward passes give no gradients, without any error."
-        ),
-        cause=(
-            "Paddle turns gradient mode and hooks off around a replay and does not turn them on again when the "
-            "replay raises."
-        ),
-        remedy=(
-            "Do not go on after a failed backward: let the process end and restart from the last checkpoint. Fix the "
-            "failed replay (CT113) that came before. Skip bad samples before forward, not by catching errors in "
-            "backward."
-        ),
+        meaning="A replay failed, the exception was caught, and training went on; but gradient mode or the saved-tensor hooks stayed off in this process. Later backward passes give no gradients, without any error.",
+        cause="Paddle turns gradient mode and hooks off around a replay and does not turn them on again when the replay raises.",
+        remedy="Do not go on after a failed backward: let the process end and restart from the last checkpoint. Fix the failed replay (CT113) that came before. Skip bad samples before forward, not by catching errors in backward.",
         example="""\
 try:
     recompute(block_that_fails_in_replay, x, use_reentrant=False).sum().backward()
-except ValueError:
+except Exception:
     pass  # "skip this batch"
 layer(next_x).sum().backward()  # layer.weight.grad stays None
 """,
@@ -276,19 +189,9 @@ layer(next_x).sum().backward()  # layer.weight.grad stays None
         slug="returns-its-input",
         severity="error",
         title="PyLayer that returns its input inside a recomputed block",
-        meaning=(
-            "A PyLayer handed a leaf tensor straight back as its output while the block was replayed. Paddle treats "
-            "that as an in-place operation and refuses it on a leaf that requires a gradient, and the block's own "
-            "inputs are such leaves in a reentrant replay. The forward pass worked because there they were not."
-        ),
-        cause=(
-            "The PyLayer is the first operation of the block and does nothing in forward, such as a skipped c_identity."
-        ),
-        remedy=(
-            "Put an operation before it (x = paddle.assign(x), or x * 1), or let its forward return x.clone(), or "
-            "use use_reentrant=False for this block. With fleet: do not make a ColumnParallelLinear with "
-            "mp_skip_c_identity the first layer of a reentrant block."
-        ),
+        meaning="A PyLayer handed a leaf tensor straight back as its output while the block was replayed. Paddle treats that as an in-place operation and refuses it on a leaf that requires a gradient, and the block's own inputs are such leaves in a reentrant replay. The forward pass worked because there they were not.",
+        cause="The PyLayer is the first operation of the block and does nothing in forward, such as a skipped c_identity.",
+        remedy="Put an operation before it (x = paddle.assign(x), or x * 1), or let its forward return x.clone(), or use use_reentrant=False for this block. With fleet: do not make a ColumnParallelLinear with mp_skip_c_identity the first layer of a reentrant block.",
         example="""\
 class Identity(paddle.autograd.PyLayer):
     @staticmethod
@@ -309,11 +212,7 @@ recompute(lambda t: layer(Identity.apply(t)), x, use_reentrant=True).sum().backw
         title="Rank that died",
         meaning="A training process ended by a signal or with an error code, outside any replay.",
         cause="Something outside recompute ended it: memory, a crash in native code, or somebody who stopped it.",
-        remedy=(
-            "Look at the end of that rank's log. SIGKILL is usually the kernel's or the cluster's memory limit (see "
-            "dmesg, or the container's events); SIGABRT a failed check in native code, such as a collective whose "
-            "sizes differ; SIGTERM the launcher or the scheduler."
-        ),
+        remedy="Look at the end of that rank's log. SIGKILL is usually the kernel's or the cluster's memory limit (see dmesg, or the container's events); SIGABRT a failed check in native code, such as a collective whose sizes differ; SIGTERM the launcher or the scheduler.",
         example="""\
 # any rank of a job that is ended from outside:
 #   kill -9 PID
@@ -324,15 +223,9 @@ recompute(lambda t: layer(Identity.apply(t)), x, use_reentrant=True).sum().backw
         slug="observations-dropped",
         severity="info",
         title="Observations that the tracer lost",
-        meaning=(
-            "The tracer itself could not keep everything it saw. What was lost is counted with its reason, and it "
-            "makes the verdict undecided, because a fault may hide in what was lost."
-        ),
+        meaning="The tracer itself could not keep everything it saw. What was lost is counted with its reason, and it makes the verdict undecided, because a fault may hide in what was lost.",
         cause="A bounded buffer was full, or the tracer met something that it could not read.",
-        remedy=(
-            "Read `dropped` in the report: each reason is named and counted. Training is not affected. A guarded fault "
-            "(guard_faults) is a bug of the tracer: please report it, with the report."
-        ),
+        remedy="Read `dropped` in the report: each reason is named and counted. Training is not affected. A guarded fault (guard_faults) is a bug of the tracer: please report it, with the report.",
         example="""\
 # not caused by Paddle code: a run with very many new signatures in one step fills the ring
 """,
