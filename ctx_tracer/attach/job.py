@@ -1,7 +1,8 @@
 """The job as a child process: started as a shell would, signals passed on, every exit below us seen.
 
-The job stays in our process group and keeps the terminal, so Ctrl-C and Ctrl-Z reach it from the kernel, once; what is
-sent to us alone is passed on. Nothing ties the job's life to ours: when this process is killed, the job goes on.
+The job stays in our process group and keeps the terminal, so Ctrl-C, Ctrl-Z and what is sent to the group reach it
+once, without us; what is sent to us alone is passed on. Nothing ties the job's life to ours: when this process is
+killed, the job goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import ctypes
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ctx_tracer.attach.sentinel import Sentinel
 
 _SET_CHILD_SUBREAPER = 36  # prctl: ranks whose launcher died become our children
 _FROM_KERNEL = 0x80  # si_code of a signal that the terminal made
@@ -50,6 +54,7 @@ class Job:
         redirect = [] if stdout_to is None else [(os.POSIX_SPAWN_DUP2, stdout_to, 1)]
         ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*_PASSED_ON, signal.SIGCHLD])
+        self._sentinel = Sentinel(_PASSED_ON)
         try:
             self.pid = os.posix_spawnp(
                 command[0],
@@ -76,6 +81,12 @@ class Job:
         code = os.waitstatus_to_exitcode(self.exits[self.pid])
         return code if code >= 0 else 128 - code
 
+    @property
+    def orphans(self) -> bool:
+        """Whether processes of the job are left whose parents have ended; they are our children now."""
+        listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return any(int(pid) not in (self.pid, self._sentinel.pid) for pid in listed)
+
     def wait(self, seconds: float) -> None:
         """Return after `seconds`, or as soon as a signal came (it is passed on) or a child ended (it is reaped)."""
         info = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], seconds)
@@ -87,7 +98,8 @@ class Job:
 
     def _pass_on(self, info: signal.struct_siginfo) -> None:
         self.passed_on.add(signal.Signals(info.si_signo).name)
-        if info.si_code != _FROM_KERNEL and self.status is None:
+        to_group = info.si_code == _FROM_KERNEL or self._sentinel.heard(info.si_signo)
+        if not to_group and self.status is None:
             try:
                 signal.pidfd_send_signal(self._pidfd, info.si_signo)
             except ProcessLookupError:

@@ -90,7 +90,7 @@ def _follow(job: Job, daemon: Daemon) -> None:
         daemon.tick(time.time_ns(), job.exits, job.passed_on)
     end = time.monotonic() + _LINGER_S
     daemon.tick(time.time_ns(), job.exits, job.passed_on)
-    while daemon.alive and time.monotonic() < end:
+    while (daemon.alive or job.orphans) and time.monotonic() < end:
         job.wait(TICK_S / 4)
         daemon.tick(time.time_ns(), job.exits, job.passed_on)
 

@@ -6,13 +6,16 @@ A rank's parent is its launcher, which reaps it. The pidfd tells the moment of d
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +25,10 @@ from ctx_tracer.verdict.exits import Exit
 _GET_INFO = 0xC040FF0B
 _INFO_EXIT = 1 << 3
 _INFO = struct.Struct("=Q52xi")  # mask, then the ids of the cgroup and the process, then exit_code: 64 bytes
+
+_IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
+_INOTIFY = struct.Struct("=iIII")  # watch, mask, cookie, length of the name that follows
+_RECORD_NAME = re.compile(rb"rank-\d+\.pid-(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -47,43 +54,96 @@ def signal_name(number: int) -> str:
 
 
 class ExitWatch:
-    """Follows processes by pidfd in a thread of its own: the zombie may be there for a millisecond only."""
+    """Follows processes by pidfd in a thread of its own: the zombie may be there for a millisecond only.
 
-    def __init__(self) -> None:
+    A process whose record appears in `directory` is followed from that moment, before anybody has looked at the record:
+    a rank may be gone by then.
+    """
+
+    def __init__(self, directory: Path) -> None:
         self._poll = select.epoll()
         self._pids: dict[int, int] = {}  # pidfd -> pid
         self._ended: dict[int, Ended] = {}
-        self._thread: threading.Thread | None = None
+        self._log_dirs: dict[int, Path | None] = {}
+        self._lock = threading.Lock()
+        self._new_files = _watch_directory(directory)
+        if self._new_files is not None:
+            self._poll.register(self._new_files, select.EPOLLIN)
+        threading.Thread(target=self._run, name="ctx-tracer-exits", daemon=True).start()
 
     def watch(self, pid: int) -> None:
         """Follow `pid` from now on. One that is gone already counts as ended, its exit unknown."""
-        if pid in self._ended or pid in self._pids.values():
-            return
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError:
-            self._ended.setdefault(pid, Ended(None, time.time_ns()))
-            return
-        self._pids[descriptor] = pid
-        self._poll.register(descriptor, select.EPOLLIN)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ctx-tracer-exits", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if pid in self._ended or pid in self._pids.values():
+                return
+            try:
+                descriptor = os.pidfd_open(pid)
+            except OSError:
+                self._ended[pid] = Ended(None, time.time_ns())
+                return
+            self._pids[descriptor] = pid
+            self._log_dirs[pid] = _log_dir_of(pid)
+            self._poll.register(descriptor, select.EPOLLIN)
+
+    def log_dir(self, pid: int) -> Path | None:
+        """Where the launcher keeps the log of a followed process; None without a launcher."""
+        return self._log_dirs.get(pid)
 
     def ended(self) -> dict[int, Ended]:
         """The followed processes that have ended."""
-        return dict(self._ended)
+        with self._lock:
+            return dict(self._ended)
 
     def _run(self) -> None:
         while True:
             for descriptor, _ in self._poll.poll():
+                if descriptor == self._new_files:
+                    for pid in _pids_of_new_files(descriptor):
+                        self.watch(pid)
+                    continue
                 pid = self._pids[descriptor]
                 status = _status_of_zombie(pid)
                 if status is None:
                     status = _status_of_pidfd(descriptor)
-                self._poll.unregister(descriptor)
-                os.close(descriptor)
-                self._ended[pid] = Ended(None if status is None else exit_of(status), time.time_ns())
+                with self._lock:
+                    self._poll.unregister(descriptor)
+                    del self._pids[descriptor]
+                    os.close(descriptor)
+                    self._ended[pid] = Ended(None if status is None else exit_of(status), time.time_ns())
+
+
+def _watch_directory(directory: Path) -> int | None:
+    """An inotify descriptor for files that appear in `directory`; None where the system has none to give."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    if descriptor < 0:
+        return None
+    if libc.inotify_add_watch(descriptor, os.fsencode(directory), _IN_CREATE | _IN_MOVED_TO) < 0:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _pids_of_new_files(descriptor: int) -> Iterator[int]:
+    try:
+        data = os.read(descriptor, 64 << 10)
+    except BlockingIOError:
+        return
+    while data:
+        *_, length = _INOTIFY.unpack_from(data)
+        found = _RECORD_NAME.match(data[_INOTIFY.size : _INOTIFY.size + length])
+        if found:
+            yield int(found[1])
+        data = data[_INOTIFY.size + length :]
+
+
+def _log_dir_of(pid: int) -> Path | None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    value = next((entry[15:] for entry in environment if entry.startswith(b"PADDLE_LOG_DIR=")), b"")
+    return Path(os.fsdecode(value)) if value else None
 
 
 def _status_of_zombie(pid: int) -> int | None:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctx_tracer.daemon.exits import Ended, ExitWatch, exit_of
-from ctx_tracer.daemon.observed import Observed, log_dir_of
 from ctx_tracer import known_issues
+from ctx_tracer.daemon.exits import Ended, ExitWatch, exit_of
+from ctx_tracer.daemon.observed import Observed
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
@@ -35,11 +35,12 @@ class Daemon:
         self._announcer = announcer
         self._exporter = exporter
         self._since_ns = since_ns
-        self._watch = ExitWatch()
+        self._watch = ExitWatch(directory)
         self._observed: dict[str, Observed] = {}  # by file name
         self._unreadable: dict[str, int] = {}  # file name -> looks
         self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
+        self.known_issues = tuple(getattr(known_issues, "load", tuple)())
         self.problems: list[str] = []  # why something was not observed
         self.copies: list[Path] = []  # of the records of processes that failed
 
@@ -109,7 +110,7 @@ class Daemon:
             reader.close()
             self._unreadable[name] = _PATIENCE  # an earlier run's
             return
-        observed = Observed(path, reader, None, log_dir_of(reader.identity.pid))
+        observed = Observed(path, reader, None)
         if self._exporter is not None:
             from ctx_tracer.daemon.spans import SpanBuilder
             from ctx_tracer.daemon.telemetry import Telemetry
@@ -146,8 +147,9 @@ class Daemon:
         if observed.spans is not None:
             step = end.progress.step if end.progress else 0
             observed.spans.ended(ended.exit, ended.time_ns, findings, step)
-        if ended.exit is not None and ended.exit.failed and observed.log_dir is not None:
-            self._keep(observed, observed.log_dir)
+        log_dir = self._watch.log_dir(observed.pid)
+        if ended.exit is not None and ended.exit.failed and log_dir is not None:
+            self._keep(observed, log_dir)
 
     def _keep(self, observed: Observed, directory: Path) -> None:
         target = directory / observed.path.name
@@ -162,4 +164,4 @@ class Daemon:
         self._announcer.finding(self._explained(observed, finding))
 
     def _explained(self, observed: Observed, finding: Finding) -> Finding:
-        return explain(finding, getattr(known_issues, "KNOWN_ISSUES", ()), observed.reader.identity.paddle_version)
+        return explain(finding, self.known_issues, observed.reader.identity.paddle_version)

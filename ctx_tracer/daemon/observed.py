@@ -39,7 +39,6 @@ class Observed:
     path: Path
     reader: RecordReader
     spans: SpanBuilder | None
-    log_dir: Path | None = None  # the launcher's
     ended: Ended | None = None
     stopped: bool = False  # by a signal that we passed on
     last_event: RegionEvent | None = None
@@ -98,13 +97,3 @@ class Observed:
             findings=self.reader.findings(),
             stopped=self.stopped,
         )
-
-
-def log_dir_of(pid: int) -> Path | None:
-    """Where the launcher keeps this process's log, by its environment; None without a launcher."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    value = next((entry[15:] for entry in environment if entry.startswith(b"PADDLE_LOG_DIR=")), b"")
-    return Path(value.decode(errors="surrogateescape")) if value else None

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctx_tracer import known_issues
 from ctx_tracer.model import MATCH, UNDECIDED
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.report import build_report
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     """The report (docs/report.md) as of now."""
-    report = build_report(run, [_record_of(observed) for observed in daemon.processes], getattr(known_issues, "KNOWN_ISSUES", ()))
+    report = build_report(run, [_record_of(observed) for observed in daemon.processes], daemon.known_issues)
     report["dropped"].update(daemon.export_losses())
     if daemon.problems:
         report["undecided"] = [*report["undecided"], *daemon.problems]
