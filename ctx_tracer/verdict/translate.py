@@ -137,7 +137,7 @@ TRANSLATIONS = (
     ),
     Translation(
         name="outputs-differ",
-        pattern=re.compile(r"AssertionError: <EMPTY MESSAGE>(?s:.*)recompute\.py\(\d+\): backward"),
+        pattern=re.compile(r"AssertionError: <EMPTY MESSAGE>\s+At:\s+\S*recompute\.py\(\d+\): backward"),
         cause=(
             "the block returned another number of tensors than there are gradients for: one is None, or came out extra"
         ),
@@ -185,7 +185,7 @@ def translate(finding: Finding) -> Finding:
     nothing; other findings come back as they are.
     """
     text = finding.detail.get("text")
-    if finding.rule != "CT113" or not text or "translation" in finding.detail:
+    if finding.rule != "CT113" or text is None or "translation" in finding.detail:
         return finding
     what = f"replay of {finding.region.name}" if finding.region else "replay of a region"
     begin = f"The backward that uses the {what}" if finding.detail.get("during") == CONSUMING else f"The {what}"

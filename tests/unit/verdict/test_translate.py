@@ -108,6 +108,20 @@ def test_a_users_index_error_is_not_taken_for_paddles() -> None:
     assert told.message == "The replay of layers.3 raised IndexError: list index out of range."
 
 
+def test_a_users_assertion_is_not_taken_for_recomputes() -> None:
+    text = (
+        "(External) AssertionError: <EMPTY MESSAGE>\n\nAt:\n  m.py(3): block\n  recompute/recompute.py(338): backward\n"
+    )
+    told = translate(failed({"exception": "OSError", "text": text}))
+    assert told.message == "The replay of layers.3 raised AssertionError: <EMPTY MESSAGE>."
+
+
+def test_an_exception_without_a_text_is_told_by_its_name() -> None:
+    assert translate(failed({"exception": "AssertionError", "text": ""})).message == (
+        "The replay of layers.3 raised AssertionError."
+    )
+
+
 @pytest.mark.parametrize("text", TEXTS[::7], ids=lambda t: f"{t['paddle']}-{t['case']}")
 def test_translating_twice_changes_nothing(text: dict[str, str]) -> None:
     once = translate(failed(text))
