@@ -56,6 +56,21 @@ _RULES = (
         ),
     ),
     Rule(
+        id="CT102",
+        slug="freed-before-replay",
+        severity="error",
+        title="Tensor freed before the replay that needs it",
+        meaning="An argument of the recomputed block, or a tensor that its function reaches (a closure, a default, a global), had its memory when the forward ran and has none when the replay is about to run. The replay fails, usually with a segmentation fault.",
+        cause="Code between forward and backward frees activations, as pipeline schedules and hand-written memory savers do.",
+        remedy="Free the tensor after backward, or do not free what a recomputed block uses: pass it as an argument of the block, where reentrant mode on Paddle 3.3 and later keeps it, or recompute it inside the block.",
+        example="""\
+mask = paddle.randn([2, 4])
+y = recompute(lambda t: layer(t) * mask, x, use_reentrant=False)
+mask._clear_dataptr()  # the replay needs it
+y.sum().backward()
+""",
+    ),
+    Rule(
         id="CT103",
         slug="grad-lost",
         severity="error",
@@ -134,6 +149,75 @@ recompute(block, x, use_reentrant=False).sum().backward()
 """,
     ),
     Rule(
+        id="CT108",
+        slug="saved-count-changed",
+        severity="error",
+        title="Replay saved more or fewer tensors",
+        meaning="The replay of the block packed another number of tensors for autograd than its forward did, or the same ones in another order. Autograd takes them by position, so what it gets is not what it saved.",
+        cause="The block takes another path the second time: it depends on a counter, a flag, grad mode or a random number.",
+        remedy="Make the block do the same operations each time: move branches on counters, warm-up, caches and sampling out of the recomputed block, or pass the decision as an argument.",
+        example="""\
+calls = 0
+
+def block(x):
+    global calls
+    calls += 1
+    y = layer(x)
+    return paddle.tanh(y) if calls == 1 else paddle.tanh(paddle.exp(y))
+
+recompute(block, x, use_reentrant=False).sum().backward()
+""",
+    ),
+    Rule(
+        id="CT109",
+        slug="modified-in-place",
+        severity="error",
+        title="Input of a recomputed block changed before its replay",
+        meaning="A tensor that recompute holds for the replay (an argument of the block, or one that its function reaches) was changed in place between forward and backward. The replay computes from other values, and the gradients are silently wrong. Without recompute Paddle would have refused.",
+        cause="An in-place operation (add_, scale_, x[0] = ..., set_value) on the tensor after the block was called.",
+        remedy="Use the operation that returns a new tensor (x = x + 1), or give the block a copy (recompute(block, x.clone())).",
+        example="""\
+y = recompute(block, x, use_reentrant=False)
+x.add_(paddle.ones_like(x))  # the replay starts from this
+y.sum().backward()
+""",
+    ),
+    Rule(
+        id="CT110",
+        slug="value-changed",
+        severity="error",
+        title="Other values in replay",
+        meaning="Sampled elements of a saved tensor or of the block's output are further apart between forward and replay than rounding explains. The gradients belong to another computation than the loss. Values are sampled on the first steps and rarely afterwards.",
+        cause="The block depends on something that changed: a counter, a context manager around the call, a random number, a global.",
+        remedy="Pass what the block depends on as an argument, and enter context managers inside the block, not around the call of recompute. For random numbers see CT111.",
+        example="""\
+scale = 1.0
+
+def block(x):
+    return paddle.tanh(layer(x)) * scale
+
+scale = 2.0
+y = recompute(block, x, use_reentrant=False)
+scale = 1.0  # the replay sees this
+y.sum().backward()
+""",
+    ),
+    Rule(
+        id="CT111",
+        slug="rng-not-restored",
+        severity="error",
+        title="Random numbers differ in replay",
+        meaning="The block draws random numbers (dropout, sampling), and its replay started from another state of that generator than its forward. It drops other elements the second time, so the gradients do not fit the loss.",
+        cause="preserve_rng_state=False, or a generator that this Paddle does not restore (numpy's and Python's before 3.1).",
+        remedy="Leave preserve_rng_state at True; draw with Paddle's generator inside the block, or draw outside and pass the numbers in.",
+        example="""\
+def block(x):
+    return paddle.nn.functional.dropout(layer(x), 0.5)
+
+recompute(block, x, preserve_rng_state=False, use_reentrant=False).sum().backward()
+""",
+    ),
+    Rule(
         id="CT112",
         slug="replay-skipped",
         severity="error",
@@ -185,6 +269,24 @@ layer(next_x).sum().backward()  # layer.weight.grad stays None
 """,
     ),
     Rule(
+        id="CT115",
+        slug="side-effect",
+        severity="info",
+        title="Side effect repeated by the replay",
+        meaning="The block wrote to a buffer, or to a list or dictionary, in its forward and wrote again in its replay. Statistics count twice; a cache doubles. It is an error where what the replay computes depends on it.",
+        cause="Recompute runs the block twice, and the block changes something that outlives it.",
+        remedy="Move the update out of the block, or guard it so that it happens once (BatchNorm: use its statistics outside, or accept a faster moving average). Never recompute a block that appends to a key/value cache.",
+        example="""\
+cache = []
+
+def block(x):
+    cache.append(layer(x))
+    return paddle.concat(cache).sum(0, keepdim=True) + x
+
+recompute(block, x, use_reentrant=False).sum().backward()
+""",
+    ),
+    Rule(
         id="CT116",
         slug="returns-its-input",
         severity="error",
@@ -204,6 +306,48 @@ class Identity(paddle.autograd.PyLayer):
 
 recompute(lambda t: layer(Identity.apply(t)), x, use_reentrant=True).sum().backward()
 """,
+    ),
+    Rule(
+        id="CT117",
+        slug="context-not-restored",
+        severity="error",
+        title="Another setting in replay",
+        meaning="A setting that changes what operations compute (the default dtype, auto_cast) was another one when the replay ran.",
+        cause="A setting that was switched on around the call of recompute is off again when backward runs.",
+        remedy="Switch the setting on inside the recomputed block, or for the whole step including backward.",
+        example="""\
+paddle.set_default_dtype("float64")
+y = recompute(block, x, use_reentrant=False)
+paddle.set_default_dtype("float32")  # the replay creates float32 tensors
+y.sum().backward()
+""",
+    ),
+    Rule(
+        id="CT118",
+        slug="replayed-twice",
+        severity="error",
+        title="Second backward through a recomputed block",
+        meaning="backward ran a second time over a graph that goes through a recomputed block. In hook mode Paddle 3 computes the block once more and the gradient is right; in reentrant mode, and in hook mode on Paddle 2.6, the process dies or raises.",
+        cause="backward(retain_graph=True) followed by another backward from the same loss.",
+        remedy="Use use_reentrant=False on Paddle 3, or add the losses and call backward once, or do not recompute this block.",
+        example="""\
+loss = recompute(block, x).sum()
+loss.backward(retain_graph=True)
+loss.backward()  # dies by SIGSEGV
+""",
+    ),
+    Rule(
+        id="CT119",
+        slug="strided-view-saved",
+        severity="error",
+        title="View served with the wrong strides",
+        meaning="A PyLayer saved a view that is not contiguous (a transpose, a slice of columns). In hook mode its backward was handed the same memory as if it were contiguous: the elements come in another order and the gradient is silently wrong.",
+        cause="Hook-mode recompute rebuilds the tensor from its shape and shares the buffer, and the strides are lost.",
+        remedy="Save a contiguous tensor (ctx.save_for_backward(x, w.t().contiguous())), or save w and transpose in backward, or use use_reentrant=True for this block.",
+        example=_LINEAR.format(
+            body="# the strides of w are lost",
+            call="recompute(lambda t: Linear.apply(t, w.t()), x, use_reentrant=False).sum().backward()",
+        ),
     ),
     Rule(
         id="CT302",

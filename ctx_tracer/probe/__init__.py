@@ -12,8 +12,16 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ctx_tracer.probe import process
+from ctx_tracer.probe.detect.again import AgainCheck
+from ctx_tracer.probe.detect.counted import CountedCheck
+from ctx_tracer.probe.detect.effects import EffectsCheck
 from ctx_tracer.probe.detect.failed import FailedCheck
+from ctx_tracer.probe.detect.held import HeldCheck
+from ctx_tracer.probe.detect.produced import ProducedCheck
+from ctx_tracer.probe.detect.surroundings import SurroundingsCheck
+from ctx_tracer.probe.detect.values import ValuesCheck
 from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.seams import hook, reentrant
 from ctx_tracer.probe.seams.backward import BackwardSeam
 from ctx_tracer.probe.seams.hook import HookSeam
@@ -148,14 +156,24 @@ def warn(message: str) -> None:
 
 def _patch_seams(probe: _Probe, paddle: Any) -> None:
     session = probe.session
-    failed = FailedCheck(session)
-    pylayer = PyLayerSeam(session, failed)
+    lifecycle = Lifecycle(session)
+    failed = FailedCheck(session, lifecycle)
+    lifecycle.checks = [
+        HeldCheck(session),
+        SurroundingsCheck(session),
+        CountedCheck(session),
+        ProducedCheck(session),
+        ValuesCheck(session),
+        EffectsCheck(session),  # after what tells whether an effect fed the output
+        AgainCheck(session, lifecycle),
+    ]
+    pylayer = PyLayerSeam(session, lifecycle, failed)
     probe.patch("optimizer", lambda patches, guard: OptimizerSeam(session).patch(paddle, patches, guard))
     probe.patch("backward", lambda patches, guard: BackwardSeam(session, failed).patch(paddle, patches, guard))
     probe.patch("pylayer", lambda patches, guard: pylayer.patch(paddle, patches, guard))
     for name, why_not, seam in (
-        ("hook mode", hook.supported(paddle), lambda p, g: HookSeam(session, failed).patch(paddle, p, g)),
-        ("reentrant mode", reentrant.supported(), lambda p, g: ReentrantSeam(session, failed).patch(p, g)),
+        ("hook mode", hook.supported(paddle), lambda p, g: HookSeam(session, lifecycle, failed).patch(paddle, p, g)),
+        ("reentrant mode", reentrant.supported(), lambda p, g: ReentrantSeam(session, lifecycle, failed).patch(p, g)),
     ):
         if why_not is None:
             probe.patch(name, seam)

@@ -56,7 +56,7 @@ class Namer:
                 layers.append(function.__self__)
         plain = getattr(plain, "__wrapped__", plain)
         code = getattr(plain, "__code__", None)
-        held = list(_held_by(plain)) if isinstance(plain, FunctionType) else []
+        held = [value for _, value in _held_by(plain)] if isinstance(plain, FunctionType) else []
         if not layers:
             layers = [x for value in held for x in self._layers_in(value)]
         parameters = tuple(value for value in held if _is(value, self._parameter_type))
@@ -64,6 +64,13 @@ class Namer:
             layers = [x for value in arguments for x in self._layers_in(value)]
         qualname = getattr(plain, "__qualname__", type(plain).__qualname__)
         return CallSite(tuple(layers[:8]), code, qualname, parameters, _pipeline_span(plain))
+
+    def values_held(self, function: Any) -> List[Tuple[str, Any]]:
+        """What `function` reaches by itself, named: closure cells, defaults, and globals that its code names."""
+        while isinstance(function, functools.partial):
+            function = function.func
+        function = getattr(function, "__func__", function)
+        return list(_held_by(function)) if isinstance(function, FunctionType) else []
 
     def name(self, site: CallSite, source: Optional[str]) -> str:
         """A name like blocks.3 or layers[4..7]; without a Layer that has a root, qualname@file:line."""
@@ -172,20 +179,23 @@ def _is(value: Any, kinds: Any) -> bool:
     return issubclass(type(value), kinds)
 
 
-def _held_by(function: FunctionType) -> Iterator[Any]:
-    """Values a function reaches by itself: closure cells, defaults, and the globals that its code names."""
-    for cell in function.__closure__ or ():
-        try:
-            value = cell.cell_contents
-        except ValueError:  # a cell not filled yet
-            continue
-        yield value
+def _held_by(function: FunctionType) -> Iterator[Tuple[str, Any]]:
+    """Values a function reaches by itself, named: closure cells, defaults, and the globals that its code names."""
+    for name, value in _closed_over(function):
+        yield name, value
         if _is(value, FunctionType):  # create_custom_forward wraps the user's function once more
-            yield from (c.cell_contents for c in value.__closure__ or () if _is_filled(c))
-    yield from function.__defaults__ or ()
+            yield from _closed_over(value)
+    for index, value in enumerate(function.__defaults__ or ()):
+        yield f"default {index}", value
     for name in function.__code__.co_names:
         if name in function.__globals__:
-            yield function.__globals__[name]
+            yield name, function.__globals__[name]
+
+
+def _closed_over(function: FunctionType) -> Iterator[Tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        if _is_filled(cell):
+            yield name, cell.cell_contents
 
 
 def _is_filled(cell: Any) -> bool:

@@ -96,10 +96,11 @@ class Region:
         "__weakref__",
         "captured",
         "captured_grads",
-        "faulty",
+        "fired",
         "full",
         "holders",
         "micro_batch",
+        "notes",
         "ordinal",
         "outputs_at",
         "path",
@@ -126,7 +127,8 @@ class Region:
         self.produced: List[Observation] = []
         self.outputs_at = 0  # reentrant mode: captured[outputs_at:] are outputs
         self.replays = 0
-        self.faulty = False
+        self.fired: Set[str] = set()  # rules that found something in it
+        self.notes: Dict[str, Any] = {}  # what a check wants to know again at the replay, by its own name; no tensors
         self.holders: List[Any] = []  # hook mode: Paddle's own list of weak references to what autograd holds
         self.py_layers = 0  # PyLayers applied in the current pass
 

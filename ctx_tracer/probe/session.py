@@ -1,4 +1,4 @@
-"""One traced process: its record, its coordinates, and the life of its regions."""
+"""One traced process: its record, its coordinates, and what it has found."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.model import Finding, Identity
-from ctx_tracer.probe.naming import Namer, caller
-from ctx_tracer.probe.observe.python import NOTHING, Observation, Observer, facts, grads
-from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, Slot, template
+from ctx_tracer.probe.naming import Namer
+from ctx_tracer.probe.observe.python import NOTHING, Observer
+from ctx_tracer.probe.regions import Path, Region
 from ctx_tracer.record.writer import RecordWriter
-
-# Steps recorded in full: the first few, because faults of set-up show there, and then rarely. A pure function of the
-# step, so that every rank picks the same ones.
-FIRST_STEPS_IN_FULL = 3
-FULL_EVERY = 100
-
-# A model has tens of recomputed blocks; a program that builds new ones in every step must not make us grow.
-MAX_PATHS = 4096
 
 
 class _Thread(threading.local):
@@ -49,16 +41,16 @@ class Session:
         self.micro_batch = 0  # outermost backwards since the last step
         self.fixed_step = False  # ctx_tracer.step(n) was called: it decides for good
         self.step_ends: List[Callable[[Any], None]] = []  # called with the optimizer before a step is counted
-        self.backward_ends: List[Callable[[bool], None]] = []  # called with whether the outermost backward succeeded
+        self.backward_begins: List[Callable[[List[Any], bool], None]] = []  # with the roots, and whether it retains
+        self.backward_ends: List[Callable[[bool], None]] = []  # with whether it left gradients on parameters
+        self.forgets: List[Callable[[], None]] = []  # in a forked child: what was defined is in the parent's record
         self.directory = directory
         self._identity = identity
         self._record: Optional[RecordWriter] = None
         self._known: Optional[Identity] = None
         self._forked_from: Optional[int] = None
-        self._paths: Dict[Any, Path] = {}
         self._phases: Dict[str, int] = {}  # names are the program's few; their ids are of this process's record
         self._phase = 0
-        self._tokens = 0
         self._own_ns = 0
         self._flushed_ns = 0  # of it, already in the record's counters
         self._step_counts = [0, 0, 0]  # captured, replayed, slots compared in this step
@@ -102,20 +94,23 @@ class Session:
         """This process is a fork of the one that was traced: it gets a record of its own at its first capture."""
         # The parent's mapping is shared memory: writing to it from here would corrupt its record.
         self._record = self._known = None
-        self._phases, self._phase, self._paths = {}, 0, {}  # their definitions are in the parent's record
+        self._phases, self._phase = {}, 0
+        for forget in self.forgets:
+            forget()
         self._forked_from = self._pid
         self._pid = os.getpid()
         self.thread.__init__()  # type: ignore[misc]  # the seams hold this object; a fork continues one thread only
 
     # --- coordinates ---
 
-    def backward_began(self) -> None:
-        """An outermost backward starts."""
+    def backward_began(self, roots: List[Any], retains: bool) -> None:
+        """An outermost backward starts from `roots`; `retains` keeps the graph for another one."""
         self.thread.reported = None
+        for look in self.backward_begins:
+            look(roots, retains)
 
     def backward_ended(self, succeeded: bool) -> None:
         """An outermost backward is over."""
-        self.consumed()
         for judge in self.backward_ends:
             judge(succeeded)
         self.micro_batch += 1
@@ -170,6 +165,18 @@ class Session:
             self._record.add("own_ns", self._own_ns - self._flushed_ns)
             self._flushed_ns = self._own_ns
 
+    def count_captured(self) -> None:
+        """A region was captured in this step."""
+        self._step_counts[0] += 1
+        self.record.add("regions_captured")
+
+    def count_replayed(self, compared: int) -> None:
+        """A region was replayed in this step and so many of its slots compared."""
+        self._step_counts[1] += 1
+        self._step_counts[2] += compared
+        self.record.add("regions_replayed")
+        self.record.add("slots_compared", compared)
+
     def _end_step(self) -> None:
         captured, replayed, compared = self._step_counts
         self.flush()
@@ -177,159 +184,6 @@ class Session:
             self._record.step(self.step, captured, replayed, compared, self._own_ns)
         self._own_ns = self._flushed_ns = 0
         self._step_counts = [0, 0, 0]
-
-    # --- the life of a region ---
-
-    def capture(self, mode: str, function: Any, arguments: Tuple[Any, ...]) -> Region:
-        """A region begins."""
-        path = self._path(mode, function, arguments)
-        self._tokens += 1
-        full = self.step < FIRST_STEPS_IN_FULL or self.step % FULL_EVERY == 0 or not path.signatures
-        region = Region(path, self._tokens, self.step, self.micro_batch, full)
-        self.thread.open.append(region)
-        self._write(region, "capturing")
-        return region
-
-    def saved(self, region: Region, tensor: Any, role: str = "saved") -> None:
-        """Autograd, or the reentrant PyLayer, took `tensor` in a capture."""
-        observation = self.observer.read(tensor)
-        slot = len(region.captured)
-        if slot >= len(region.path.slots):
-            producer = self.namer.producer(caller(2)) if not region.path.signatures and role == "saved" else None
-            region.path.slots.append(Slot(role, producer))
-        region.captured.append(observation)
-        if region.full:
-            region.captured_grads.append(grads(tensor) if observation is not NOTHING else (False, False))
-        if observation.parameter is not None and self.namer.is_parameter(tensor):
-            self.namer.remember(tensor, observation.parameter)
-
-    def captured(self, region: Region, failed: bool = False) -> None:
-        """The forward of a region is over."""
-        self._leave(region)
-        if failed:
-            self._write(region, "failed")
-            return
-        region.signature = self._signature(region)
-        self._step_counts[0] += 1
-        self.record.add("regions_captured")
-        self._write(region, "captured")
-        if region.full:
-            self._write_facts(region, model.CAPTURED, region.captured, region.captured_grads)
-
-    def replaying(self, region: Region) -> None:
-        """The replay of a region begins; written before anything in it can crash."""
-        self.consumed()
-        region.replays += 1
-        region.produced = []
-        region.py_layers = 0
-        self.thread.open.append(region)
-        self._write(region, "replaying")
-
-    def produced(self, region: Region, tensor: Any) -> None:
-        """The replay made a saved tensor again."""
-        region.produced.append(self.observer.read(tensor))
-
-    def replayed(self, region: Region) -> None:
-        """The replay's forward is complete: what it produced can be compared."""
-        self._leave(region)
-        region.path.replayed(self.step)
-        compared = min(len(region.captured), len(region.produced))
-        self._step_counts[1] += 1
-        self._step_counts[2] += compared
-        self.record.add("regions_replayed")
-        self.record.add("slots_compared", compared)
-        if region.path.mode == model.HOOK:
-            self.thread.consuming = region
-        self._write(region, "consuming")
-        if region.full:
-            self._write_facts(region, "produced", region.produced, [])
-
-    def consumed(self) -> None:
-        """What the last hook-mode replay served has been used: nothing says so, except that something else begins."""
-        region, self.thread.consuming = self.thread.consuming, None
-        if region is not None:
-            self.done(region)
-
-    def done(self, region: Region) -> None:
-        """The backward through a region is over."""
-        self._write(region, "done")
-
-    def failed(self, region: Region) -> None:
-        """The replay, or the backward that consumes it, raised."""
-        self._leave(region)
-        if self.thread.consuming is region:
-            self.thread.consuming = None
-        self._write(region, "failed")
-
-    def _leave(self, region: Region) -> None:
-        opened = self.thread.open
-        if region in opened:
-            del opened[opened.index(region) :]
-
-    def _write(self, region: Region, state: str) -> None:
-        region.state = state
-        self.record.region(
-            state, region.token, region.path.definition, region.signature,
-            region.step, region.ordinal, region.micro_batch, len(region.captured),
-        )  # fmt: skip
-
-    def _write_facts(
-        self, region: Region, which: str, observed: List[Observation], grad: List[Tuple[bool, bool]]
-    ) -> None:
-        slots = []
-        for index, observation in enumerate(observed):
-            more: Dict[str, Any] = {"name": self.namer.parameter(observation.parameter)}
-            if index < len(grad):
-                more["has_grad"], more["has_main_grad"] = grad[index]
-            slots.append(facts(observation, **more))
-        self.record.detail("facts", {"token": region.token, "pass": which, "slots": slots})
-
-    # --- paths and signatures ---
-
-    def _path(self, mode: str, function: Any, arguments: Tuple[Any, ...]) -> Path:
-        site = self.namer.call_site(function, arguments)
-        named = self.thread.names[-1] if self.thread.names else None
-        key = (mode, site.code, site.span, named, tuple(map(id, site.layers)))
-        path = self._paths.get(key)
-        if path is None or not path.still_runs(site):
-            source = self.namer.source(caller(1))
-            name = self.namer.name(site, source)
-            if named is not None:
-                name = f"{named}.{name}" if site.layers else named
-            definition = self.record.define(
-                "path", {"name": name, "qualname": site.qualname, "source": source, "mode": mode}
-            )
-            if len(self._paths) >= MAX_PATHS:
-                self._paths = {k: p for k, p in self._paths.items() if p.alive()}
-                if len(self._paths) >= MAX_PATHS:
-                    self._paths.clear()
-            path = self._paths[key] = Path(definition, name, source, mode, site)
-        return path
-
-    def _signature(self, region: Region) -> int:
-        path = region.path
-        exact = tuple(region.captured)
-        known = path.signatures.get(exact)
-        if known is not None:
-            return known
-        structure = template(region.captured)
-        number = path.templates.get(structure)
-        if number is None:
-            if len(path.templates) >= MAX_SIGNATURES:
-                self.record.add("signatures_overflow")
-                return 0
-            number = path.templates[structure] = self.record.define("signature", self._describe(region))
-        if len(path.signatures) < MAX_SIGNATURES:  # extents that vary are told by their template, at its price
-            path.signatures[exact] = number
-        return number
-
-    def _describe(self, region: Region) -> Dict[str, Any]:
-        slots = []
-        for index, observation in enumerate(region.captured):
-            slot = region.path.slots[index]
-            described = facts(observation, name=self.namer.parameter(observation.parameter))
-            slots.append({**described, "role": slot.role, "layer": slot.producer})
-        return {"path": region.path.definition, "slots": slots}
 
     # --- findings ---
 
@@ -345,7 +199,7 @@ class Session:
         """A rule fired. `fields` are those of `Finding` that the rule knows."""
         path = region.path if region is not None else path
         if region is not None:
-            region.faulty = True
+            region.fired.add(rule)
         if path is not None:
             path.faulty(self.step)
         described = region.describe() if region is not None else None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import CodeType, TracebackType
 from typing import Iterator, List, Optional
 
+from ctx_tracer import model
+from ctx_tracer.probe.detect import Call
+from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
 
@@ -15,8 +18,9 @@ _TEXT_LIMIT = 4000
 class FailedCheck:
     """Attributes exceptions to regions."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, lifecycle: Lifecycle) -> None:
         self._session = session
+        self._lifecycle = lifecycle
         self._backward_codes: List[CodeType] = []  # of PyLayers served from the region being consumed
 
     def served(self, py_layer: type) -> None:
@@ -25,12 +29,12 @@ class FailedCheck:
         if code is not None:
             self._backward_codes = [*self._backward_codes[-15:], code]
 
-    def replay_raised(self, region: Region, error: BaseException) -> None:
+    def replay_raised(self, region: Region, error: BaseException, call: Call) -> None:
         """The replay of `region`, or (reentrant mode) the backward inside it, raised."""
-        consuming = region.state == "consuming"
-        self._session.failed(region)
+        consuming = region.state == model.CONSUMING
         if self._is_ours_to_report(error):
             self._report(region, error, consuming)
+        self._lifecycle.failed(region, None if consuming else call)
 
     def backward_raised(self, error: BaseException) -> None:
         """An outermost backward raised; was it using what a hook-mode region served?"""
@@ -40,9 +44,9 @@ class FailedCheck:
             return
         # Another part of the model may have raised while an unused tensor of this region is still held: only what
         # already differed, or a backward that was served by this region, is put down to it.
-        if region.faulty or any(code in self._backward_codes for code in _codes(error.__traceback__)):
-            session.failed(region)
+        if region.fired or any(code in self._backward_codes for code in _codes(error.__traceback__)):
             self._report(region, error, consuming=True)
+            self._lifecycle.failed(region)
 
     def grad_mode(self, before: bool, after: bool) -> None:
         """Grad mode around an outermost backward that raised."""

@@ -1,4 +1,4 @@
-"""CT101, CT103, CT104, CT105, CT106: what a Python PyLayer is handed from its ctx is not what it saved.
+"""CT101, CT103, CT104, CT105, CT106, CT119: what a Python PyLayer is handed from its ctx is not what it saved.
 
 Only for Python PyLayers: in every healthy hook-mode run built-in ops are served copies with another name and
 stop_gradient, and never notice.
@@ -11,6 +11,8 @@ from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, O
 from weakref import WeakKeyDictionary
 
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
+from ctx_tracer.probe.detect.values import CAPTURED_VALUES
+from ctx_tracer.probe.observe.fingerprint import deviation, fingerprint
 from ctx_tracer.probe.observe.python import NOTHING, Observation, grads
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
@@ -64,6 +66,8 @@ class ServedCheck:
                 continue
             if before.placements is not None:
                 self._lost_state(saved, slot, before, after, tensor)
+            elif before.strides != after.strides:
+                self._lost_strides(saved, slot, before, after, tensor)
             if before.parameter is not None:
                 self._lost_identity(saved, slot, before, after, tensor)
 
@@ -87,6 +91,26 @@ class ServedCheck:
                 served=named_facts(session, after, has_grad=grads(tensor)[0]),
                 differs=tuple(differs),
             )
+
+    def _lost_strides(self, saved: Saved, slot: int, before: Observation, after: Observation, tensor: Any) -> None:
+        """CT119: Paddle serves a view back as if its buffer were laid out in order."""
+        session, region = self._session, saved.region
+        prints = region.notes.get(CAPTURED_VALUES, [])
+        was = prints[slot] if slot < len(prints) else None
+        now = fingerprint(tensor, after)
+        if before.shape != after.shape or was is None or now is None or deviation(was, now) is None:
+            return  # not sampled, or the same elements in another layout: a copy that is right
+        session.report(
+            "CT119",
+            f"{describe_tensor(session, region, slot)} in {region.path.name} is a view that {saved.py_layer.__qualname__} saved "
+            f"with strides {list(before.strides or ())}; its backward was served the same memory with strides "
+            f"{list(after.strides or ())}, so it reads the elements in another order.",
+            region,
+            slot=slot,
+            captured=named_facts(session, before),
+            served=named_facts(session, after),
+            differs=("strides",),
+        )
 
     def _lost_identity(self, saved: Saved, slot: int, before: Observation, after: Observation, tensor: Any) -> None:
         session, region = self._session, saved.region

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.guard import Guard
@@ -27,11 +27,7 @@ class BackwardSeam:
                 patches.set(eager, name, self._wrap(paddle, getattr(eager, name), leaves_grads, guard))
 
     def _wrap(self, paddle: Any, original: Callable[..., Any], leaves_grads: bool, guard: Guard) -> Callable[..., Any]:
-        began, ended, raised = (
-            guard(self._session.backward_began),
-            guard(self._session.backward_ended),
-            guard(self._raised),
-        )
+        began, ended, raised = guard(self._began), guard(self._session.backward_ended), guard(self._raised)
         thread = self._session.thread
 
         @functools.wraps(original)
@@ -39,7 +35,7 @@ class BackwardSeam:
             if thread.backward_depth or not guard.enabled:
                 return original(*args, **kwargs)
             thread.backward_depth += 1
-            began()
+            began(args, leaves_grads)
             grad_mode = paddle.is_grad_enabled()
             try:
                 result = original(*args, **kwargs)
@@ -52,6 +48,10 @@ class BackwardSeam:
             return result
 
         return run
+
+    def _began(self, args: Tuple[Any, ...], leaves_grads: bool) -> None:
+        retains = leaves_grads and len(args) > 2 and bool(args[2])  # run_backward(roots, grads, retain_graph, ...)
+        self._session.backward_began(args[0] if leaves_grads and args else [], retains)
 
     def _raised(self, error: BaseException, grad_mode: bool) -> None:
         self._failed.backward_raised(error)

@@ -12,9 +12,10 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ctx_tracer import model
-from ctx_tracer.probe.detect import produced
+from ctx_tracer.probe.detect import Call
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.observe.python import NOTHING, grads
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.seams.patches import Patches
@@ -30,10 +31,11 @@ Hook = Callable[[Any], Any]
 class HookSeam:
     """Decorates the hook pairs that recompute makes; never opens a pair of its own (only one can be active)."""
 
-    def __init__(self, session: Session, failed: FailedCheck) -> None:
+    def __init__(self, session: Session, lifecycle: Lifecycle, failed: FailedCheck) -> None:
         self._session = session
+        self._lifecycle = lifecycle
         self._failed = failed
-        self._unpacking: List[Region] = []
+        self._unpacking: List[Tuple[Region, Hook]] = []
 
     def patch(self, paddle: Any, patches: Patches, guard: Guard) -> None:
         """Patch `paddle.autograd.saved_tensors_hooks`."""
@@ -41,7 +43,7 @@ class HookSeam:
         original_init, original_exit = hooks.__init__, hooks.__exit__
         decorate, left = guard(self._decorate), guard(self._left)
         self._pack, self._serve = guard(self._on_pack), guard(self._on_served)
-        self._produce, self._replay_raised = guard(self._session.produced), guard(self._failed.replay_raised)
+        self._produce, self._replay_raised = guard(self._lifecycle.produced), guard(self._raised)
 
         @functools.wraps(original_init)
         def init(this: Any, pack_hook: Hook, unpack_hook: Hook) -> None:
@@ -65,25 +67,29 @@ class HookSeam:
         if pack_hook.__qualname__.endswith(_INNER):
             if not self._unpacking:
                 return None  # captured before the probe was there: nothing to compare with
-            region = self._unpacking[-1]
-            self._session.replaying(region)
-            setattr(pair, _MARK, (region, True))
+            region, outer_unpack = self._unpacking[-1]
+            call = _call(outer_unpack)
+            self._lifecycle.replaying(region)
+            self._lifecycle.inputs_held(region, call)
+            self._lifecycle.replay_began(region, call)
+            setattr(pair, _MARK, (region, True, call))
             return self._inner_pack(region, pack_hook), unpack_hook
-        called = _closure(unpack_hook)
-        region = self._session.capture(model.HOOK, called.get("function"), called.get("args") or ())
+        call = _call(unpack_hook)
+        region = self._lifecycle.capture(model.HOOK, call)
         region.holders = _closure(pack_hook).get("holder_list", [])  # empty now: autograd fills it
-        setattr(pair, _MARK, (region, False))
+        setattr(pair, _MARK, (region, False, call))  # the pair lives as long as its `with` block
         slots: Dict[int, int] = {}  # id of a holder -> slot; never the holder, which recompute counts on to die
         return self._outer_pack(region, pack_hook, slots), self._outer_unpack(region, unpack_hook, slots)
 
     def _left(self, pair: Any, exc: Tuple[Any, ...]) -> None:
-        region, replay = pair.__dict__.pop(_MARK)
+        region, replay, call = pair.__dict__.pop(_MARK)
         raised = bool(exc) and exc[0] is not None
-        if not replay:
-            self._session.captured(region, failed=raised)
-        elif not raised:
-            self._session.replayed(region)
-            produced.check(self._session, region)
+        if replay and not raised:
+            self._lifecycle.replayed(region, call)
+        elif not replay and not raised:
+            self._lifecycle.captured(region, call)
+        elif not replay:
+            self._lifecycle.failed(region)
 
     def _outer_pack(self, region: Region, pack_hook: Hook, slots: Dict[int, int]) -> Hook:
         observe = self._pack
@@ -111,11 +117,11 @@ class HookSeam:
 
         @functools.wraps(unpack_hook)
         def unpack(holder: Any) -> Any:
-            unpacking.append(region)
+            unpacking.append((region, unpack_hook))
             try:
                 tensor = unpack_hook(holder)
             except BaseException as error:
-                raised(region, error)
+                raised(region, error, unpack_hook)
                 raise
             finally:
                 unpacking.pop()
@@ -128,7 +134,10 @@ class HookSeam:
     def _on_pack(self, region: Region, tensor: Any, holder: Any, slots: Dict[int, int]) -> None:
         if region.full:
             slots[id(holder)] = len(region.captured)
-        self._session.saved(region, tensor)
+        self._lifecycle.saved(region, tensor)
+
+    def _raised(self, region: Region, error: BaseException, unpack_hook: Hook) -> None:
+        self._failed.replay_raised(region, error, _call(unpack_hook))
 
     def _on_served(self, region: Region, slot: Optional[int], tensor: Any) -> None:
         """Count what Paddle serves differently in every healthy run: built-in ops never notice."""
@@ -157,6 +166,12 @@ def supported(paddle: Any) -> Optional[str]:
     if not hasattr(getattr(paddle.autograd, "saved_tensors_hooks", None), "__exit__"):
         return "paddle.autograd.saved_tensors_hooks is not the class it was"
     return None
+
+
+def _call(unpack_hook: Hook) -> Call:
+    """What the recompute call runs, from the variables that its unpack hook closes over."""
+    called = _closure(unpack_hook)
+    return Call(called.get("function"), called.get("args") or (), called.get("kwargs") or {})
 
 
 def _closure(function: Any) -> Dict[str, Any]:

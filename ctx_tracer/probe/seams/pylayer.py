@@ -6,14 +6,16 @@ import functools
 from typing import Any, List, Optional, Tuple
 
 from ctx_tracer import model
+from ctx_tracer.probe.detect import Call
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.detect.returned import ReturnedCheck
 from ctx_tracer.probe.detect.served import Saved, ServedCheck
 from ctx_tracer.probe.detect.skipped import SkippedCheck
 from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.seams.patches import Patches
-from ctx_tracer.probe.seams.reentrant import recompute_layers
+from ctx_tracer.probe.seams.reentrant import REGION, recompute_layers
 from ctx_tracer.probe.session import Session
 
 _SAVED = "_ctx_tracer_saved"  # on the ctx: which slots of which region it saved
@@ -22,8 +24,9 @@ _SAVED = "_ctx_tracer_saved"  # on the ctx: which slots of which region it saved
 class PyLayerSeam:
     """Wraps `PyLayer.apply` and the two methods of its ctx."""
 
-    def __init__(self, session: Session, failed: FailedCheck) -> None:
+    def __init__(self, session: Session, lifecycle: Lifecycle, failed: FailedCheck) -> None:
         self._session = session
+        self._lifecycle = lifecycle
         self._failed = failed
         self._served = ServedCheck(session)
         self._skipped = SkippedCheck(session)
@@ -34,7 +37,7 @@ class PyLayerSeam:
         self._patch_apply(paddle, patches, guard)
         context = paddle.autograd.py_layer.PyLayerContext
         original_save, original_saved = context.save_for_backward, context.saved_tensor
-        saving, serving = guard(self._saving), guard(self._serving)
+        saving, serving, held = guard(self._saving), guard(self._serving), guard(self._held)
 
         @functools.wraps(original_save)
         def save_for_backward(this: Any, *tensors: Any) -> None:
@@ -47,6 +50,10 @@ class PyLayerSeam:
             saved = getattr(this, _SAVED, None)
             if saved is not None:
                 serving(saved, tensors)
+            else:
+                region = getattr(this, REGION, None)
+                if region is not None:
+                    held(this, region, tensors)
             return tensors
 
         patches.set(context, "save_for_backward", save_for_backward)
@@ -121,6 +128,10 @@ class PyLayerSeam:
     def _serving(self, saved: Saved, tensors: Any) -> None:
         self._failed.served(saved.py_layer)
         self._served.check(saved, self._flat(tensors))
+
+    def _held(self, ctx: Any, region: Region, tensors: Any) -> None:
+        """Recompute's own PyLayer takes back the inputs it held."""
+        self._lifecycle.inputs_held(region, Call(ctx.run_function, tuple(self._flat(tensors)), {}))
 
     def _flat(self, tensors: Any) -> List[Any]:
         return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

@@ -7,18 +7,20 @@ were captured before. The forward runs under no_grad: what can be compared is th
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import Any, Callable, List, Optional, Tuple
 
 from ctx_tracer import model
-from ctx_tracer.probe.detect import produced
+from ctx_tracer.probe.detect import Call
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.session import Session
 
-_REGION = "_ctx_tracer_region"  # on the ctx: pairs the replay with its capture
+REGION = "_ctx_tracer_region"  # on the ctx: pairs the replay with its capture
 _CLASSES = (
     ("paddle.distributed.fleet.recompute.recompute", "RecomputeFunction", model.REENTRANT),
     ("paddle.distributed.fleet.recompute.recompute_hybrid", "_HPRecomputeFunction", model.HYBRID),
@@ -28,8 +30,9 @@ _CLASSES = (
 class ReentrantSeam:
     """Wraps the forward and backward of recompute's PyLayers."""
 
-    def __init__(self, session: Session, failed: FailedCheck) -> None:
+    def __init__(self, session: Session, lifecycle: Lifecycle, failed: FailedCheck) -> None:
         self._session = session
+        self._lifecycle = lifecycle
         self._failed = failed
 
     def patch(self, patches: Patches, guard: Guard) -> None:
@@ -39,11 +42,13 @@ class ReentrantSeam:
             patches.set(owner, "backward", staticmethod(self._backward(owner.backward, guard)))
 
     def _forward(self, original: Callable[..., Any], mode: str, guard: Guard) -> Callable[..., Any]:
-        begin, end, abort = guard(self._begin), guard(self._end), guard(self._abort)
+        begin, end, abort = guard(self._begin), guard(self._end), guard(self._lifecycle.failed)
+        leading = _leading(original)
 
         @functools.wraps(original)
         def forward(ctx: Any, run_function: Any, *args: Any, **kwargs: Any) -> Any:
-            region = begin(ctx, mode, run_function, args, kwargs)
+            call = Call(run_function, args[leading:], kwargs)
+            region = begin(ctx, mode, call)
             try:
                 outputs = original(ctx, run_function, *args, **kwargs)
             except BaseException:
@@ -51,30 +56,27 @@ class ReentrantSeam:
                     abort(region)
                 raise
             if region is not None:
-                end(region, outputs)
+                end(region, call, outputs)
             return outputs
 
         return forward
 
     def _backward(self, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-        start, end, raised = (
-            guard(self._session.replaying),
-            guard(self._session.done),
-            guard(self._failed.replay_raised),
-        )
-        inputs, outputs = guard(self._replay_inputs), guard(self._replay_outputs)
+        start, end = guard(self._lifecycle.replaying), guard(self._lifecycle.done)
+        inputs, outputs, raised = guard(self._replay_inputs), guard(self._replay_outputs), guard(self._raised)
 
         @functools.wraps(original)
         def backward(ctx: Any, *grads: Any) -> Any:
-            region = getattr(ctx, _REGION, None)
+            region = getattr(ctx, REGION, None)
             if region is None or not guard.enabled:
                 return original(ctx, *grads)
             run_function = ctx.run_function
 
             def replay(*args: Any, **kwargs: Any) -> Any:
-                inputs(region, args, kwargs)
+                call = Call(run_function, args, kwargs)
+                inputs(region, call)
                 result = run_function(*args, **kwargs)
-                outputs(region, result)
+                outputs(region, call, result)
                 return result
 
             start(region)
@@ -82,7 +84,7 @@ class ReentrantSeam:
             try:
                 result = original(ctx, *grads)
             except BaseException as error:
-                raised(region, error)
+                raised(region, error, run_function)
                 raise
             finally:
                 ctx.run_function = run_function
@@ -91,40 +93,46 @@ class ReentrantSeam:
 
         return backward
 
-    def _begin(self, ctx: Any, mode: str, run_function: Any, args: Tuple[Any, ...], kwargs: Any) -> Region:
-        region = self._session.capture(mode, run_function, args)
-        setattr(ctx, _REGION, region)
+    def _begin(self, ctx: Any, mode: str, call: Call) -> Region:
+        region = self._lifecycle.capture(mode, call)
+        setattr(ctx, REGION, region)
         self._session.thread.last_reentrant = region
-        for tensor in self._inputs(args, kwargs):
-            self._session.saved(region, tensor, "input")
+        for tensor in self._inputs(call):
+            self._lifecycle.saved(region, tensor, "input")
         region.outputs_at = len(region.captured)
         return region
 
-    def _end(self, region: Region, outputs: Any) -> None:
+    def _end(self, region: Region, call: Call, outputs: Any) -> None:
         for tensor in self._session.tensors((outputs,)):
-            self._session.saved(region, tensor, "output")
-        self._session.captured(region)
+            self._lifecycle.saved(region, tensor, "output")
+        self._lifecycle.captured(region, call)
 
-    def _abort(self, region: Region) -> None:
-        self._session.captured(region, failed=True)
+    def _replay_inputs(self, region: Region, call: Call) -> None:
+        self._lifecycle.replay_began(region, call)
+        for tensor in self._inputs(call):
+            self._lifecycle.produced(region, tensor)
 
-    def _replay_inputs(self, region: Region, args: Tuple[Any, ...], kwargs: Any) -> None:
-        for tensor in self._inputs(args, kwargs):
-            self._session.produced(region, tensor)
-
-    def _replay_outputs(self, region: Region, outputs: Any) -> None:
+    def _replay_outputs(self, region: Region, call: Call, outputs: Any) -> None:
         for tensor in self._session.tensors((outputs,)):
-            self._session.produced(region, tensor)
+            self._lifecycle.produced(region, tensor)
         # The forward ran under no_grad and an input is handed on detached: stop_gradient differs rightly.
         region.produced = [
             after if before is after else after._replace(stop_gradient=before.stop_gradient)
             for before, after in zip(region.captured, region.produced)
         ] + region.produced[len(region.captured) :]
-        self._session.replayed(region)
-        produced.check(self._session, region)
+        self._lifecycle.replayed(region, call)
 
-    def _inputs(self, args: Tuple[Any, ...], kwargs: Any) -> List[Any]:
-        return self._session.tensors((*args, *kwargs.values()))
+    def _raised(self, region: Region, error: BaseException, run_function: Any) -> None:
+        self._failed.replay_raised(region, error, Call(run_function, (), {}))
+
+    def _inputs(self, call: Call) -> List[Any]:
+        return self._session.tensors((*call.args, *call.kwargs.values()))
+
+
+def _leading(forward: Callable[..., Any]) -> int:
+    """How many arguments recompute puts between the function and the block's own: they differ between versions."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in kinds for parameter in inspect.signature(forward).parameters.values()) - 2
 
 
 def recompute_layers() -> List[Tuple[Any, str]]:

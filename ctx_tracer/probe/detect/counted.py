@@ -1,0 +1,49 @@
+"""CT108: the replay saved more or fewer tensors than the forward, or in another order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.regions import Region
+from ctx_tracer.probe.session import Session
+
+
+class CountedCheck(Check):
+    """Compares how many tensors were packed, never how many are unpacked: unused outputs never are."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def replay_ended(self, region: Region, call: Call) -> None:
+        """Count after a completed replay."""
+        captured, produced = len(region.captured), len(region.produced)
+        if captured != produced:
+            # A missing tail that autograd no longer holds is asked for by nobody.
+            unused = produced < captured and all(ref() is None for ref in region.holders[produced:captured])
+            self._report(region, "info" if unused and region.holders else None)
+        elif region.captured != region.produced and Counter(region.captured) == Counter(region.produced):
+            self._session.report(
+                "CT108",
+                f"The replay of {region.path.name} saved the same {captured} tensors in another order, and autograd takes "
+                f"them by position.",
+                region,
+                detail={"captured": captured, "produced": produced, "order": "other"},
+            )
+
+    def replay_raised(self, region: Region, call: Call) -> None:
+        """A replay that saves too many fails inside Paddle, whose text does not say so."""
+        if len(region.produced) > len(region.captured):
+            self._report(region, None)
+
+    def _report(self, region: Region, severity: "str | None") -> None:
+        captured, produced = len(region.captured), len(region.produced)
+        more = "more" if produced > captured else "fewer"
+        self._session.report(
+            "CT108",
+            f"The replay of {region.path.name} saved {more} tensors than its forward ({produced} instead of {captured}): "
+            f"the block took another path the second time.",
+            region,
+            severity=severity,
+            detail={"captured": captured, "produced": produced},
+        )

@@ -1,0 +1,114 @@
+"""CT102, CT109: what recompute holds for the replay was freed, or changed in place, before the replay."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.observe.fingerprint import Fingerprint, deviation, fingerprint
+from ctx_tracer.probe.observe.python import has_value
+from ctx_tracer.probe.regions import Region
+from ctx_tracer.probe.session import Session
+
+_NOTE = "held"
+_VERSIONS = "versions before the block"
+
+
+class _State(NamedTuple):
+    """Of one held tensor at one moment."""
+
+    has_value: bool
+    version: Optional[int]
+    values: Optional[Fingerprint]
+
+
+class HeldCheck(Check):
+    """Looks at a block's arguments and at the tensors its function reaches by itself.
+
+    Parameters are left out: their optimizer changes them and sharding frees and gathers them again, rightly.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def capture_began(self, region: Region, call: Call) -> None:
+        """What the block itself writes is told apart by what moves between here and its end."""
+        region.notes[_VERSIONS] = {name: _version(tensor) for name, tensor in self._held(call).items()}
+
+    def capture_ended(self, region: Region, call: Call) -> None:
+        """Note the state in which the replay should find everything."""
+        before: Dict[str, Optional[int]] = region.notes.pop(_VERSIONS, {})
+        region.notes[_NOTE] = {
+            name: self._state(region, tensor)
+            for name, tensor in self._held(call).items()
+            if name in before and before[name] == _version(tensor)
+        }
+
+    def inputs_held(self, region: Region, call: Call) -> None:
+        """Before Paddle touches anything: a freed tensor may crash it."""
+        held = self._held(call)
+        for name, was in region.notes.get(_NOTE, {}).items():
+            tensor = held.get(name)
+            if tensor is None:
+                continue
+            now = self._state(region, tensor)
+            if was.has_value and not now.has_value:
+                self._freed(region, name)
+            elif now.has_value:
+                self._moved(region, name, was, now)
+
+    def _freed(self, region: Region, name: str) -> None:
+        self._session.report(
+            "CT102",
+            f"{_said(name)} of {region.path.name} was freed between its forward and its replay, which needs it again.",
+            region,
+            tensor={"name": None, "layer": region.path.name, "role": name},
+        )
+
+    def _moved(self, region: Region, name: str, was: _State, now: _State) -> None:
+        far = deviation(was.values, now.values) if was.values is not None and now.values is not None else None
+        versions = (was.version, now.version)
+        if far is None and versions[0] == versions[1]:
+            return
+        if far is not None:
+            seen = f" ({far.before:.6g} -> {far.after:.6g} at position {far.index})"
+        else:
+            seen = f" (in-place version {versions[0]} -> {versions[1]})"
+        self._session.report(
+            "CT109",
+            f"{_said(name)} of {region.path.name} was changed in place between its forward and its replay{seen}, so the replay "
+            f"computes something else.",
+            region,
+            tensor={"name": None, "layer": region.path.name, "role": name},
+            detail={"captured_version": versions[0], "replayed_version": versions[1]},
+        )
+
+    def _state(self, region: Region, tensor: Any) -> _State:
+        observation = self._session.observer.read(tensor)
+        values = fingerprint(tensor, observation) if region.full else None
+        return _State(has_value(observation), _version(tensor), values)
+
+    def _held(self, call: Call) -> Dict[str, Any]:
+        # Numbered among the tensors: recompute's PyLayer keeps those apart from the other arguments.
+        named: List[Tuple[str, Any]] = [
+            (f"argument {index}", tensor) for index, tensor in enumerate(self._session.tensors(call.args))
+        ]
+        for key, value in call.kwargs.items():
+            named += [(f"argument {key}", tensor) for tensor in self._session.tensors((value,))]
+        named += self._session.namer.values_held(call.function)
+        return {
+            name: tensor
+            for name, tensor in named
+            if self._session.observer.is_tensor(tensor) and not self._session.namer.is_parameter(tensor)
+        }
+
+
+def _version(tensor: Any) -> Optional[int]:
+    try:
+        return int(tensor.inplace_version)
+    except (RuntimeError, ValueError, OSError):
+        return None
+
+
+def _said(name: str) -> str:
+    return name[0].upper() + name[1:]

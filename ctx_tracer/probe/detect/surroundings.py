@@ -1,0 +1,63 @@
+"""CT111, CT117: a random generator or a setting that the block depends on is another one in the replay."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.observe.surroundings import generators, settings
+from ctx_tracer.probe.regions import Region
+from ctx_tracer.probe.session import Session
+
+_BEGAN, _DRAWN, _SETTINGS = "generators", "generators drawn from", "settings"
+
+
+class SurroundingsCheck(Check):
+    """Generators on sampled steps (reading numpy's costs 100 us), settings always."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def capture_began(self, region: Region, call: Call) -> None:
+        """Note what the block starts from."""
+        region.notes[_SETTINGS] = settings(self._session.paddle)
+        if region.full:
+            region.notes[_BEGAN] = generators(self._session.paddle)
+
+    def capture_ended(self, region: Region, call: Call) -> None:
+        """Only generators that the block drew from matter."""
+        began: Dict[str, int] = region.notes.get(_BEGAN, {})
+        if began:
+            ended = generators(self._session.paddle)
+            region.notes[_DRAWN] = {name for name, state in began.items() if ended.get(name) != state}
+
+    def replay_began(self, region: Region, call: Call) -> None:
+        """Compare with what the replay starts from."""
+        drawn = region.notes.get(_DRAWN)
+        if drawn:
+            now, began = generators(self._session.paddle), region.notes[_BEGAN]
+            other = sorted(name for name in drawn if now.get(name) != began[name])
+            if other:
+                self._generators(region, other)
+        before, after = region.notes.get(_SETTINGS, {}), settings(self._session.paddle)
+        changed = {name: (value, after[name]) for name, value in before.items() if after[name] != value}
+        if changed:
+            self._settings(region, changed)
+
+    def _generators(self, region: Region, names: "list[str]") -> None:
+        self._session.report(
+            "CT111",
+            f"{region.path.name} draws random numbers from {' and '.join(names)}, and its replay starts from another state: it "
+            f"drops or samples other elements than its forward did.",
+            region,
+            detail={"generators": names},
+        )
+
+    def _settings(self, region: Region, changed: "dict[str, tuple[str, str]]") -> None:
+        listed = "; ".join(f"{name} {before} -> {after}" for name, (before, after) in sorted(changed.items()))
+        self._session.report(
+            "CT117",
+            f"{region.path.name} is replayed under another setting than its forward ran under: {listed}.",
+            region,
+            detail={"changed": {name: list(values) for name, values in changed.items()}},
+        )

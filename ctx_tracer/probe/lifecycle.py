@@ -1,0 +1,168 @@
+"""The life of a region: captured, replaying, consuming, done. Each is written through before anything can crash in it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from ctx_tracer import model
+from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.naming import caller
+from ctx_tracer.probe.observe.python import NOTHING, Observation, facts, grads
+from ctx_tracer.probe.paths import Paths
+from ctx_tracer.probe.regions import Region, Slot
+from ctx_tracer.probe.session import Session
+
+# Steps recorded in full: the first few, because faults of set-up show there, and then rarely. A pure function of the
+# step, so that every rank picks the same ones.
+FIRST_STEPS_IN_FULL = 3
+FULL_EVERY = 100
+
+
+class Lifecycle:
+    """Moves regions through their life and tells the checks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._paths = Paths(session.namer)
+        self._tokens = 0
+        self.checks: List[Check] = []
+        session.forgets.append(self._paths.forget)
+        session.backward_ends.append(lambda succeeded: self.consumed())
+
+    # --- capture ---
+
+    def capture(self, mode: str, call: Call) -> Region:
+        """A region begins."""
+        session = self._session
+        named = session.thread.names[-1] if session.thread.names else None
+        path = self._paths.path(session.record, mode, call.function, call.args, named)
+        self._tokens += 1
+        full = session.step < FIRST_STEPS_IN_FULL or session.step % FULL_EVERY == 0 or not path.signatures
+        region = Region(path, self._tokens, session.step, session.micro_batch, full)
+        session.thread.open.append(region)
+        self._write(region, "capturing")
+        for check in self.checks:
+            check.capture_began(region, call)
+        return region
+
+    def saved(self, region: Region, tensor: Any, role: str = "saved") -> None:
+        """Autograd, or the reentrant PyLayer, took `tensor` in a capture."""
+        session = self._session
+        observation = session.observer.read(tensor)
+        slot = len(region.captured)
+        if slot >= len(region.path.slots):
+            producer = session.namer.producer(caller(2)) if not region.path.signatures and role == "saved" else None
+            region.path.slots.append(Slot(role, producer))
+        region.captured.append(observation)
+        if region.full:
+            region.captured_grads.append(grads(tensor) if observation is not NOTHING else (False, False))
+            for check in self.checks:
+                check.tensor_saved(region, tensor)
+        if observation.parameter is not None and session.namer.is_parameter(tensor):
+            session.namer.remember(tensor, observation.parameter)
+
+    def captured(self, region: Region, call: Call) -> None:
+        """The forward of a region is over."""
+        session = self._session
+        self._leave(region)
+        region.signature = self._paths.signature(session.record, region)
+        session.count_captured()
+        self._write(region, model.CAPTURED)
+        if region.full:
+            self._write_facts(region, model.CAPTURED, region.captured, region.captured_grads)
+        for check in self.checks:
+            check.capture_ended(region, call)
+
+    # --- replay ---
+
+    def replaying(self, region: Region) -> None:
+        """The backward reaches a region."""
+        self.consumed()
+        region.replays += 1
+        region.produced = []
+        region.py_layers = 0
+        self._session.thread.open.append(region)
+        self._write(region, model.REPLAYING)
+        for check in self.checks:
+            check.backward_reached(region)
+
+    def inputs_held(self, region: Region, call: Call) -> None:
+        """What recompute held for the replay is at hand."""
+        for check in self.checks:
+            check.inputs_held(region, call)
+
+    def replay_began(self, region: Region, call: Call) -> None:
+        """The block is about to run again."""
+        for check in self.checks:
+            check.replay_began(region, call)
+
+    def produced(self, region: Region, tensor: Any) -> None:
+        """The replay made a saved tensor again."""
+        region.produced.append(self._session.observer.read(tensor))
+        if region.full:
+            for check in self.checks:
+                check.tensor_produced(region, tensor)
+
+    def replayed(self, region: Region, call: Call) -> None:
+        """The replay's forward is complete: what it produced can be compared."""
+        session = self._session
+        self._leave(region)
+        region.path.replayed(session.step)
+        session.count_replayed(min(len(region.captured), len(region.produced)))
+        if region.path.mode == model.HOOK:
+            session.thread.consuming = region
+        self._write(region, model.CONSUMING)
+        if region.full:
+            self._write_facts(region, "produced", region.produced, [])
+        for check in self.checks:
+            check.replay_ended(region, call)
+
+    def consumed(self) -> None:
+        """What the last hook-mode replay served has been used: nothing says so, except that something else begins."""
+        thread = self._session.thread
+        region, thread.consuming = thread.consuming, None
+        if region is not None:
+            self.done(region)
+
+    def done(self, region: Region) -> None:
+        """The backward through a region is over."""
+        self._write(region, model.DONE)
+
+    def reopen(self, region: Region) -> None:
+        """A region that was done is about to be replayed, by all that can be seen from outside."""
+        self._write(region, model.REPLAYING)
+
+    def failed(self, region: Region, call: Optional[Call] = None) -> None:
+        """The forward, the replay (then `call` is given), or the backward that consumes it raised."""
+        self._leave(region)
+        if self._session.thread.consuming is region:
+            self._session.thread.consuming = None
+        self._write(region, "failed")
+        if call is not None:
+            for check in self.checks:
+                check.replay_raised(region, call)
+
+    def _leave(self, region: Region) -> None:
+        opened = self._session.thread.open
+        if region in opened:
+            del opened[opened.index(region) :]
+
+    # --- the record ---
+
+    def _write(self, region: Region, state: str) -> None:
+        region.state = state
+        self._session.record.region(
+            state, region.token, region.path.definition, region.signature,
+            region.step, region.ordinal, region.micro_batch, len(region.captured),
+        )  # fmt: skip
+
+    def _write_facts(
+        self, region: Region, which: str, observed: List[Observation], grad: List[Tuple[bool, bool]]
+    ) -> None:
+        slots = []
+        for index, observation in enumerate(observed):
+            more: Dict[str, Any] = {"name": self._session.namer.parameter(observation.parameter)}
+            if index < len(grad):
+                more["has_grad"], more["has_main_grad"] = grad[index]
+            slots.append(facts(observation, **more))
+        self._session.record.detail("facts", {"token": region.token, "pass": which, "slots": slots})

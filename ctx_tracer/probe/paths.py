@@ -1,0 +1,68 @@
+"""Call sites and signatures this process has met, each defined once in the record."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple
+
+from ctx_tracer.probe.naming import Namer, caller
+from ctx_tracer.probe.observe.python import facts
+from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, template
+from ctx_tracer.record.writer import RecordWriter
+
+# A model has tens of recomputed blocks; a program that builds new ones in every step must not make us grow.
+MAX_PATHS = 4096
+
+
+class Paths:
+    """Finds the path of a recompute call, and the signature of what it captured."""
+
+    def __init__(self, namer: Namer) -> None:
+        self._namer = namer
+        self._paths: Dict[Any, Path] = {}
+
+    def forget(self) -> None:
+        """In a forked child: the definitions are in the parent's record."""
+        self._paths = {}
+
+    def path(self, record: RecordWriter, mode: str, function: Any, args: Tuple[Any, ...], named: "str | None") -> Path:
+        """The path of a call of `function`; `named` is what `ctx_tracer.region` calls it."""
+        site = self._namer.call_site(function, args)
+        key = (mode, site.code, site.span, named, tuple(map(id, site.layers)))
+        path = self._paths.get(key)
+        if path is not None and path.still_runs(site):
+            return path
+        source = self._namer.source(caller(1))
+        name = self._namer.name(site, source)
+        if named is not None:
+            name = f"{named}.{name}" if site.layers else named
+        described = {"name": name, "qualname": site.qualname, "source": source, "mode": mode}
+        if len(self._paths) >= MAX_PATHS:
+            alive = {k: p for k, p in self._paths.items() if p.alive()}
+            self._paths = alive if len(alive) < MAX_PATHS else {}
+        path = self._paths[key] = Path(record.define("path", described), name, source, mode, site)
+        return path
+
+    def signature(self, record: RecordWriter, region: Region) -> int:
+        """The definition of what `region` captured; 0 where its path has too many."""
+        path = region.path
+        exact = tuple(region.captured)
+        known = path.signatures.get(exact)
+        if known is not None:
+            return known
+        structure = template(region.captured)
+        number = path.templates.get(structure)
+        if number is None:
+            if len(path.templates) >= MAX_SIGNATURES:
+                record.add("signatures_overflow")
+                return 0
+            number = path.templates[structure] = record.define("signature", self._describe(region))
+        if len(path.signatures) < MAX_SIGNATURES:  # extents that vary are told by their template, at its price
+            path.signatures[exact] = number
+        return number
+
+    def _describe(self, region: Region) -> Dict[str, Any]:
+        slots = []
+        for slot, observation in zip(region.path.slots, region.captured):
+            described = facts(observation, name=self._namer.parameter(observation.parameter))
+            slots.append({**described, "role": slot.role, "layer": slot.producer})
+        return {"path": region.path.definition, "slots": slots}
