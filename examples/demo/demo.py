@@ -170,11 +170,16 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def not_shown(scenario: Scenario, url: str, run: str) -> list[str]:
-    """What the collector, and so the page, does not know of the expected findings."""
-    alerts = json.loads(fetch(f"{url}/api/v1/alerts?run={run}"))["alerts"]
+    """What the page cannot show because the collector does not know it."""
+    try:
+        page = fetch(f"{url}/runs/{run}")
+        alerts = json.loads(fetch(f"{url}/api/v1/alerts?run={run}"))["alerts"]
+    except OSError as error:
+        return [f"the collector does not answer: {error}"]
     shown = {(alert["rule"], rank) for alert in alerts for rank in alert["ranks"]}
     wanted = [(rule, rank) for rule in scenario.expected for rank in RANKS]
-    return [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
+    wrong = [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
+    return wrong if b"<html" in page.lower() else [*wrong, "the dashboard is not built; start the demo with ./run demo"]
 
 
 def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Console) -> None:
@@ -189,7 +194,7 @@ def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Consol
             table.add_row(
                 f"{finding['rule']} {finding['slug']}",
                 ", ".join(map(str, finding["ranks"])),
-                str(finding["step"]["first"]),
+                "" if finding["step"]["first"] is None else str(finding["step"]["first"]),
                 escape(region.get("name", "")),
                 escape(tensor.get("name") or tensor.get("layer") or ""),
             )
