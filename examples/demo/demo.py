@@ -15,7 +15,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from processes import fetch, free_port, last_line, port_is_free, running, wait_until_ready
+from processes import (
+    adopt_orphans,
+    end_orphans,
+    fetch,
+    free_port,
+    last_line,
+    port_is_free,
+    running,
+    wait_until_ready,
+)
 from scenarios import RANKS, SCENARIOS, Scenario
 
 try:
@@ -71,6 +80,8 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
     url, run = f"http://127.0.0.1:{port}", f"demo-{scenario.name}-{time.strftime('%H%M%S')}"
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctx-tracer-demo-")))
+        adopt_orphans()
+        stack.callback(end_orphans)
         collector_log = stack.enter_context((folder / "collector.log").open("wb"))
         collector = stack.enter_context(running(serve_command(port, folder), collector_log))
         screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
