@@ -32,9 +32,10 @@ def test_a_step_is_a_trace_with_its_regions(tmp_path: Path) -> None:
         traced = run(tmp_path, [*FAKE_RANK, "steps=2", "clean"], "--collector", receiver.url)
         spans = receiver.spans
     assert traced.report["dropped"] == {}
-    assert sorted(names(receiver)) == ["process exit", *["recompute capture"] * 2, *["recompute replay"] * 2] + [
-        "train step"
-    ] * 2
+    assert (
+        sorted(names(receiver))
+        == ["process exit", *["recompute capture"] * 2, *["recompute replay"] * 2] + ["train step"] * 2
+    )
     by_name = {(span["name"], span["attributes"]["paddle.step"]): span for span in spans}
     for step in (0, 1):
         root, capture, replay = (
@@ -67,7 +68,7 @@ def test_a_finding_is_on_its_replay_and_counts_up_on_later_steps(tmp_path: Path)
         actions = ["steps=1", "finding=CT105", "sleep=0.5", "steps=1", "again=4", "finding=CT105", "steps=1", "clean"]
         run(tmp_path, [*FAKE_RANK, *actions], "--collector", receiver.url)
         carrying = [span for span in receiver.spans if any(e["name"] == "ctx.finding" for e in span["events"])]
-    assert [(span["name"], span["attributes"]["paddle.step"]) for span in carrying][0] == ("recompute replay", 1)
+    assert (carrying[0]["name"], carrying[0]["attributes"]["paddle.step"]) == ("recompute replay", 1)
     assert carrying[0]["attributes"]["ctx.region.verdict"] == "mismatch"
     told = findings(receiver)
     assert {finding["rule"] for finding in told} == {"CT105"}
@@ -142,9 +143,7 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_job(tmp_path: Pat
     assert took < 60, "its own limit is ten seconds"
 
 
-@pytest.mark.parametrize(
-    ("option", "reason"), [("status=400", "export_rejected"), ("limit=1", "export_too_large")]
-)
+@pytest.mark.parametrize(("option", "reason"), [("status=400", "export_rejected"), ("limit=1", "export_too_large")])
 def test_what_a_collector_refuses_is_counted(tmp_path: Path, option: str, reason: str) -> None:
     with sink(tmp_path, 0, option) as receiver:
         traced = run(tmp_path, [*FAKE_RANK, "steps=2", "clean"], "--collector", receiver.url)
@@ -155,7 +154,11 @@ def test_what_a_collector_refuses_is_counted(tmp_path: Path, option: str, reason
 def test_a_request_that_is_too_large_is_divided(tmp_path: Path) -> None:
     with sink(tmp_path, 0, "limit=6000") as receiver:
         traced = run(
-            tmp_path, [*FAKE_RANK, "steps=40", "clean"], "--collector", receiver.url, OTEL_EXPORTER_OTLP_COMPRESSION="none"
+            tmp_path,
+            [*FAKE_RANK, "steps=40", "clean"],
+            "--collector",
+            receiver.url,
+            OTEL_EXPORTER_OTLP_COMPRESSION="none",
         )
         assert len(receiver.spans) == 40 * 3 + 1
     assert traced.report["dropped"] == {}
