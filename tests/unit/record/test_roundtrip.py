@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_tracer.model import Facts, Finding, Region
@@ -154,6 +154,7 @@ operations = st.one_of(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(sequence=st.lists(operations | st.just(("poll",)), max_size=80))
 def test_any_sequence_of_operations_reads_back_equal(sequence, new_writer, identity):
     with TemporaryDirectory() as directory:
