@@ -150,8 +150,10 @@ class Collector:
         query = {} if attempt is None else {"attempt": attempt}
 
         def found() -> dict[str, Any] | None:
+            if self.metric("detection_lag_spans"):
+                return None
             answer = self._get(f"/api/v1/runs/{run}", **query)
-            if answer.status_code != 200 or self.metric("detection_lag_spans"):
+            if answer.status_code != 200:
                 return None
             told: dict[str, Any] = answer.json()
             return told if all(told[key] == value for key, value in wanted.items()) else None
