@@ -133,13 +133,13 @@ def test_at_the_end_of_the_stack_nothing_of_ours_is_raised(needed: int) -> None:
 
 
 def test_the_error_is_not_kept_alive() -> None:
-    class Witness(Exception):
+    class WitnessError(Exception):
         pass
 
     account = Account()
 
     def callback() -> None:
-        raise Witness
+        raise WitnessError
 
     def collect(seam: str, error: Exception, count: int) -> None:
         witnesses.append(weakref.ref(error))
