@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from types import CodeType
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ctx_tracer import model
@@ -32,8 +33,10 @@ class _Thread(threading.local):
         self.optimizer_depth = 0
         self.names: List[str] = []  # ctx_tracer.region(...)
         self.reported: Optional[int] = None  # id of the exception that a finding already carries
-        self.applying: List[Any] = []  # ctx objects of the PyLayers being applied
-        self.grad_enabled = True  # grad mode just outside the reentrant region being applied
+        self.applying: List[Any] = []  # the `Saved` of PyLayers being applied inside regions, innermost last
+        # Of the PyLayers whose backward has run in this one: which region served it last.
+        self.backwards: Dict[CodeType, Optional[Region]] = {}
+        self.unpacking: List[Region] = []  # hook-mode regions that are asked for a saved tensor, innermost last
         self.last_reentrant: Optional[Region] = None
 
 
@@ -103,6 +106,7 @@ class Session:
         # The parent's mapping is shared memory: writing to it from here would corrupt its record.
         self._record = self._known = None
         self._phases, self._phase, self._paths = {}, 0, {}  # their definitions are in the parent's record
+        self._step_counts, self._own_ns, self._flushed_ns = [0, 0, 0], 0, 0
         self._forked_from = self._pid
         self._pid = os.getpid()
         self.thread.__init__()  # type: ignore[misc]  # the seams hold this object; a fork continues one thread only
@@ -112,12 +116,14 @@ class Session:
     def backward_began(self) -> None:
         """An outermost backward starts."""
         self.thread.reported = None
+        self.thread.backwards.clear()
 
     def backward_ended(self, succeeded: bool) -> None:
         """An outermost backward is over."""
         self.consumed()
         for judge in self.backward_ends:
             judge(succeeded)
+        self.thread.backwards.clear()
         self.micro_batch += 1
         if self._record is not None:
             self._record.add("backwards")
@@ -268,10 +274,23 @@ class Session:
 
     def _write(self, region: Region, state: str) -> None:
         region.state = state
-        self.record.region(
+        record = self.record
+        if region.record is not record:
+            self._bring_over(region)
+        record.region(
             state, region.token, region.path.definition, region.signature,
             region.step, region.ordinal, region.micro_batch, len(region.captured),
         )  # fmt: skip
+
+    def _bring_over(self, region: Region) -> None:
+        """Into this record a region that is new, or was captured before a fork or before the probe was put in anew."""
+        region.record, region.signature = self.record, 0
+        path = region.path
+        if path.record is not self.record:
+            path.record = self.record
+            path.definition = self.record.define(
+                "path", {"name": path.name, "qualname": path.qualname, "source": path.source, "mode": path.mode}
+            )
 
     def _write_facts(
         self, region: Region, which: str, observed: List[Observation], grad: List[Tuple[bool, bool]]
@@ -289,21 +308,19 @@ class Session:
     def _path(self, mode: str, function: Any, arguments: Tuple[Any, ...]) -> Path:
         site = self.namer.call_site(function, arguments)
         named = self.thread.names[-1] if self.thread.names else None
-        key = (mode, site.code, site.span, named, tuple(map(id, site.layers)))
+        span = None if site.span is None else (site.span.start, site.span.stop)
+        key = (mode, site.code, span, named, tuple(map(id, site.layers)))
         path = self._paths.get(key)
         if path is None or not path.still_runs(site):
             source = self.namer.source(caller(1))
             name = self.namer.name(site, source)
             if named is not None:
                 name = f"{named}.{name}" if site.layers else named
-            definition = self.record.define(
-                "path", {"name": name, "qualname": site.qualname, "source": source, "mode": mode}
-            )
             if len(self._paths) >= MAX_PATHS:
                 self._paths = {k: p for k, p in self._paths.items() if p.alive()}
                 if len(self._paths) >= MAX_PATHS:
                     self._paths.clear()
-            path = self._paths[key] = Path(definition, name, source, mode, site)
+            path = self._paths[key] = Path(name, source, mode, site, self.namer.owned(site))
         return path
 
     def _signature(self, region: Region) -> int:

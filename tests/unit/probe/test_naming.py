@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002, ARG005, PLC3002, PLW0108 -- these functions are looked at, not called
 """Regions are called what a reader of the script would call them, whatever was handed to recompute."""
 
 from __future__ import annotations
@@ -249,8 +250,8 @@ def test_of_a_function_over_the_whole_model_only_what_it_names_is_owned(namer, m
     "make",
     [
         lambda lazy, layer: with_globals("function = lambda x: layer(x, lazy)", layer=layer, lazy=lazy),
-        lambda lazy, layer: (lambda x: layer(x, lazy)),
-        lambda lazy, layer: (lambda x, more=lazy: layer(x, more)),
+        lambda lazy, layer: lambda x: layer(x, lazy),
+        lambda lazy, layer: lambda x, more=lazy: layer(x, more),
         lambda lazy, layer: functools.partial(run_it, layer, lazy),
         lambda lazy, layer: functools.partial(run_it, [lazy, layer], lazy),
         lambda lazy, layer: segment([lazy, layer]),

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG005 -- these functions stand for others, whose arguments they have
 """An attribute that was replaced is put back as it was: the same object, or none at all."""
 
 from __future__ import annotations

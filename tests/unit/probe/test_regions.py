@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctx_tracer.model import HOOK, Identity
-from ctx_tracer.probe import session as session_module
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.python import Observation
 from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, template
@@ -38,6 +38,7 @@ def test_ordinals_of_a_step_count_from_zero(lengths: list[int]) -> None:
 
 #: What happened in each step, a letter each: a clean replay, a faulty one, a replay that raised, nothing.
 @given(st.text("cfr-", max_size=12))
+@example("frf")
 def test_the_last_clean_step_is_the_last_that_was_replayed_and_had_no_fault(history: str) -> None:
     p = path()
     for step, what in enumerate(history):
@@ -107,7 +108,7 @@ def test_extents_of_activations_belong_to_no_template_and_those_of_parameters_do
 @pytest.fixture
 def session(real_paddle, tmp_path):
     identity = Identity("run", 0, 0, 1, os.getpid(), os.getppid(), "host", 1, "3", "3", "0")
-    made = Session(real_paddle, str(tmp_path), lambda forked_from: identity)
+    made = Session(real_paddle, str(tmp_path), lambda _: identity)
     yield made
     made.close()
 
@@ -159,7 +160,7 @@ def test_structures_beyond_the_bound_are_counted(session, real_paddle) -> None:
 
 
 def test_layers_made_anew_in_every_step_do_not_make_the_session_grow(session, real_paddle, monkeypatch) -> None:
-    monkeypatch.setattr(session_module, "MAX_PATHS", 16)
+    monkeypatch.setattr(sys.modules["ctx_tracer.probe.session"], "MAX_PATHS", 16)
     for _ in range(50):
         capture(session, real_paddle.nn.Linear(1, 1), [])
     assert len(session._paths) <= 16
