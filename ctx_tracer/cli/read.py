@@ -35,7 +35,7 @@ def runs(collector: str | None, *, as_json: bool) -> None:
     out.print()
     show_table(
         out,
-        ("run", "status", "verdict", "ranks", "step", "alerts", "last seen", ""),
+        ("run", "status", "verdict", "ranks", "step", "alerts", "last seen"),
         [
             (
                 run["run"] + (f" attempt {run['attempt']}" if run["attempt"] else ""),
@@ -45,7 +45,6 @@ def runs(collector: str | None, *, as_json: bool) -> None:
                 "-" if run["step"] is None else run["step"],
                 _alert_counts(run["alerts"]),
                 run["last_seen_at"],
-                run["sentence"],
             )
             for run in known
         ],

@@ -140,10 +140,14 @@ def _pids_of_new_files(descriptor: int) -> Iterator[int]:
 def _log_dir_of(pid: int) -> Path | None:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        output = Path(f"/proc/{pid}/fd/1").readlink()
     except OSError:
         return None
     value = next((entry[15:] for entry in environment if entry.startswith(b"PADDLE_LOG_DIR=")), b"")
-    return Path(os.fsdecode(value)) if value else None
+    if value:
+        return Path(os.fsdecode(value))
+    # With --backend gloo the launcher does not set the variable.
+    return output.parent if output.name.startswith("workerlog.") else None
 
 
 def _status_of_zombie(pid: int) -> int | None:

@@ -40,7 +40,7 @@ class Daemon:
         self._unreadable: dict[str, int] = {}  # file name -> looks
         self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
-        self.known_issues = tuple(getattr(known_issues, "load", tuple)())
+        self.known_issues = known_issues.load()
         self.problems: list[str] = []  # why something was not observed
         self.copies: list[Path] = []  # of the records of processes that failed
 

@@ -55,8 +55,9 @@ class Observed:
 
     def read(self, exported_losses: Mapping[str, int], announce: Callable[[Finding], None]) -> None:
         """Take in what is new in the record."""
-        events = self.reader.poll()
+        # In this order: the event of a finding that is listed has been written by the time of the poll.
         findings = self.reader.findings()
+        events = self.reader.poll()
         for event in events:
             self._count(event)
         for finding in findings:

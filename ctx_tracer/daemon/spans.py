@@ -64,6 +64,7 @@ class SpanBuilder:
         self._loose: list[tuple[int, Finding]] = []  # findings for the step's span
         self._sent: dict[tuple[Any, ...], int] = {}  # key of a finding -> the count that was sent
         self._newest: dict[tuple[Any, ...], Finding] = {}
+        self._coming: set[tuple[Any, ...]] = set()  # keys of findings whose event is further on in this batch
         self._step_began = started_ns
         self._step = 0
         self.evicted = 0  # regions given up because too many were open
@@ -71,6 +72,7 @@ class SpanBuilder:
     def batch(self, events: Sequence[RecordEvent], findings: Iterable[Finding], dropped: Mapping[str, int]) -> None:
         """What one look at the record brought: new events, all findings as they stand, losses so far by reason."""
         self._newest = {finding.key: finding for finding in findings}
+        self._coming = {e.finding.key for e in events if isinstance(e, FindingEvent) and e.finding is not None}
         last_step = max((i for i, event in enumerate(events) if isinstance(event, StepEvent)), default=-1)
         for index, event in enumerate(events):
             if isinstance(event, RegionEvent):
@@ -159,6 +161,7 @@ class SpanBuilder:
             region.produced = slots
 
     def _finding(self, time_ns: int, finding: Finding) -> None:
+        self._coming.discard(finding.key)
         if finding.key in self._sent:
             return
         self._sent[finding.key] = 0
@@ -181,6 +184,7 @@ class SpanBuilder:
         """Findings that occurred again, and any whose event was lost, go to the step that ends now."""
         waiting = {finding.key for region in self._open.values() for _, finding in region.findings}
         waiting.update(finding.key for _, finding in self._loose)
+        waiting |= self._coming
         for key, finding in self._newest.items():
             if key not in waiting and self._sent.get(key, -1) != finding.count:
                 self._loose.append((time_ns, finding))

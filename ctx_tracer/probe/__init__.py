@@ -64,12 +64,23 @@ class _Probe:
         for guard, patches in reversed(self.seams):
             guard.enabled = False
             self.foreign.extend(patches.restore())
-        self.seams = []
 
-    def _fault(self, seam: str, error: Exception) -> None:
-        record = self.session.record
-        record.add("guard_faults")
+    def close(self) -> None:
+        """Mark the end of the record, and tell the faults that could not be told when they happened."""
+        untold = sum(guard.faults - guard.told for guard, _ in self.seams)
+        if untold and self.session.recording:
+            self.session.record.add("guard_faults", untold)
+        self.session.close()
+
+    def _fault(self, seam: str, error: Exception, count: int) -> None:
+        try:
+            record = self.session.record
+        except OSError as reason:
+            self.unpatch()
+            warn(f"not tracing: {cannot_record(self.session.directory, reason)}")
+            return
         record.detail("fault", {"seam": seam, "error": f"{type(error).__name__}: {error}"[:500]})
+        record.add("guard_faults", count)
 
 
 def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt: Optional[int] = None) -> bool:
@@ -94,7 +105,7 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
         try:
             session.record  # noqa: B018  a rank that dies before its first region must have said that it was there
         except OSError as error:
-            warn(f"not tracing: cannot write a record in {directory} ({error}); free space there or pass --record-dir")
+            warn(f"not tracing: {cannot_record(directory, error)}")
             return False
     _patch_seams(probe, paddle)
     _installed = probe
@@ -116,7 +127,7 @@ def uninstall() -> List[str]:
         return []
     atexit.unregister(_close)
     probe.unpatch()
-    probe.session.close()
+    probe.face(probe.close)()
     return probe.foreign
 
 
@@ -145,12 +156,19 @@ def status() -> Dict[str, Any]:
     }
 
 
+def cannot_record(directory: str, reason: OSError) -> str:
+    """Why there is no record, and what to do."""
+    return f"cannot write a record in {directory} ({reason}); training runs on. Free space there or pass --record-dir"
+
+
 def warn(message: str) -> None:
     """One line on stderr."""
+    if sys.stderr is None:  # started without one
+        return
     try:
         sys.stderr.write(f"ctx-tracer: {message}\n")
         sys.stderr.flush()
-    except (OSError, ValueError):  # stderr is closed
+    except (OSError, ValueError):  # it was closed
         return
 
 
@@ -199,7 +217,8 @@ def _forked() -> None:
 
 
 def _close() -> None:
-    """At exit: restore nothing (other exit handlers may still train), but mark that the end was clean."""
+    """At exit: mark that the end was clean. What other exit handlers still train is not watched."""
     probe = _installed
     if probe is not None:
-        probe.face(probe.session.close)()
+        probe.unpatch()
+        probe.face(probe.close)()

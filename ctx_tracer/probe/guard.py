@@ -14,19 +14,21 @@ MAX_FAULTS = 3
 class Guard:
     """Calls our callbacks on behalf of one seam; counts what they raise, and gives the seam up after a few faults.
 
-    Only `Exception` is caught: KeyboardInterrupt and SystemExit belong to the application.
+    Only `Exception` is caught: KeyboardInterrupt and SystemExit belong to the application. `on_fault` is called with
+    the seam, the newest error and how many have not been told yet; `charge` with the nanoseconds a callback took.
     """
 
     def __init__(
         self,
         seam: str,
-        on_fault: Callable[[str, Exception], None],
+        on_fault: Callable[[str, Exception, int], None],
         give_up: Callable[[], None],
         charge: Callable[[int], None],
     ) -> None:
         self.seam = seam
         self.enabled = True
         self.faults = 0
+        self.told = 0  # of them, by `on_fault`
         self._on_fault = on_fault
         self._give_up = give_up
         self._charge = charge
@@ -38,24 +40,27 @@ class Guard:
         def guarded(*args: Any) -> Optional[Any]:
             if not self.enabled:
                 return None
-            started = perf_counter_ns()
+            result = None
             try:
-                return callback(*args)
-            except Exception as error:
-                self._fault(error)
-                return None
-            finally:
+                started = perf_counter_ns()
+                try:
+                    result = callback(*args)
+                except Exception as error:
+                    self.faults += 1
+                    self._fault(error)
                 self._charge(perf_counter_ns() - started)
+            except Exception:  # at the end of the stack or of memory even counting fails: told with the next one
+                return result
+            return result
 
         return guarded
 
     def _fault(self, error: Exception) -> None:
-        self.faults += 1
         if self.faults >= MAX_FAULTS:
             self.enabled = False
         try:
-            self._on_fault(self.seam, error)
+            self._on_fault(self.seam, error, self.faults - self.told)
+            self.told = self.faults
+        finally:
             if not self.enabled:
                 self._give_up()
-        except Exception:  # counting or restoring failed too: being switched off is all that is left
-            self.enabled = False

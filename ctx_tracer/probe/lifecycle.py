@@ -1,4 +1,4 @@
-"""The life of a region: captured, replaying, consuming, done. Each is written through before anything can crash in it."""
+"""The life of a region: captured, replaying, consuming, done. Each is written before anything can crash in it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ class Lifecycle:
         self._paths = Paths(session.namer)
         self._tokens = 0
         self.checks: List[Check] = []
-        session.forgets.append(self._paths.forget)
-        session.backward_ends.append(lambda succeeded: self.consumed())
+        session.backward_ends.append(self._backward_ended)
+
+    def _backward_ended(self, _leaves_grads: bool) -> None:
+        self.consumed()
 
     # --- capture ---
 
@@ -35,7 +37,7 @@ class Lifecycle:
         """A region begins."""
         session = self._session
         named = session.thread.names[-1] if session.thread.names else None
-        path = self._paths.path(session.record, mode, call.function, call.args, named)
+        path = self._paths.path(mode, call.function, call.args, named)
         self._tokens += 1
         full = session.step < FIRST_STEPS_IN_FULL or session.step % FULL_EVERY == 0 or not path.signatures
         region = Region(path, self._tokens, session.step, session.micro_batch, full)
@@ -151,10 +153,26 @@ class Lifecycle:
 
     def _write(self, region: Region, state: str) -> None:
         region.state = state
-        self._session.record.region(
+        record = self._session.record
+        if region.record is not record:
+            self._bring_over(region)
+        record.region(
             state, region.token, region.path.definition, region.signature,
             region.step, region.ordinal, region.micro_batch, len(region.captured),
         )  # fmt: skip
+
+    def _bring_over(self, region: Region) -> None:
+        """Into this record a region that is new, or was captured before a fork or before the probe was put in anew."""
+        record = self._session.record
+        region.record, region.signature = record, 0
+        path = region.path
+        if path.record is not record:
+            path.record = record
+            path.signatures.clear()
+            path.templates.clear()
+            path.definition = record.define(
+                "path", {"name": path.name, "qualname": path.qualname, "source": path.source, "mode": path.mode}
+            )
 
     def _write_facts(
         self, region: Region, which: str, observed: List[Observation], grad: List[Tuple[bool, bool]]

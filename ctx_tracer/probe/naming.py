@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 import weakref
-from types import FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 # A heap walk names every layer at once (about 30 ms for 300,000 objects). New layers may appear while training
@@ -16,6 +16,9 @@ MAX_HEAP_WALKS = 8
 
 # Parameters made and dropped (models built in a loop) leave their names behind; swept when there are this many.
 MAX_PARAMETERS = 1 << 16
+
+# Layers of one call: `run_function` of a pipeline stage holds all of it.
+MAX_LAYERS = 256
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -26,8 +29,8 @@ class CallSite(NamedTuple):
     layers: Tuple[Any, ...]  # paddle.nn.Layer objects it runs, outermost first
     code: Any  # code object of the user's function, or None where the Layer itself was passed
     qualname: str
-    parameters: Tuple[Any, ...]  # EagerParamBase that the function holds itself (closure cells, globals)
-    span: Optional[Tuple[int, int]] = None  # PipelineLayer runs its layers start to end
+    parameters: Tuple[Any, ...] = ()  # EagerParamBase that the function holds itself (closure cells, globals)
+    span: Optional[slice] = None  # of a list that the function closes over: it runs these
 
 
 class Namer:
@@ -44,47 +47,58 @@ class Namer:
 
     def call_site(self, function: Any, arguments: Tuple[Any, ...]) -> CallSite:
         """What `function` runs: its bound `__self__`, then partials, closure cells, named globals, then arguments."""
-        while isinstance(function, functools.partial):
-            arguments = tuple(function.args) + arguments
+        while type(function) is functools.partial:
+            arguments = function.args + arguments
             function = function.func
-        if isinstance(function, self._layer_type):
-            return CallSite((function,), None, type(function).__qualname__, ())
-        plain, layers = function, []  # type: Any, List[Any]
-        if isinstance(function, MethodType):
-            plain = function.__func__
-            if isinstance(function.__self__, self._layer_type):
-                layers.append(function.__self__)
-        plain = getattr(plain, "__wrapped__", plain)
-        code = getattr(plain, "__code__", None)
-        held = [value for _, value in _held_by(plain)] if isinstance(plain, FunctionType) else []
-        if not layers:
-            layers = [x for value in held for x in self._layers_in(value)]
+        if _is(function, self._layer_type):
+            return CallSite((function,), None, type(function).__qualname__)
+        bound, plain = _receiver(function)
+        named = plain or (function if type(function) is BuiltinFunctionType else type(function))
+        qualname = named.__qualname__
+        if _is(bound, self._layer_type):
+            return CallSite((bound,), getattr(plain, "__code__", None), qualname)
+        span = _span(plain) if plain is not None else None
+        held = [value for _, value in _held_by(plain, bound)] if plain is not None else []
+        layers = [x for value in held for x in self._layers_in(value, span)]
         parameters = tuple(value for value in held if _is(value, self._parameter_type))
         if not layers and not parameters:
-            layers = [x for value in arguments for x in self._layers_in(value)]
-        qualname = getattr(plain, "__qualname__", type(plain).__qualname__)
-        return CallSite(tuple(layers[:8]), code, qualname, parameters, _pipeline_span(plain))
+            layers = [x for value in arguments for x in self._layers_in(value, None)]
+        layers = list({id(layer): layer for layer in layers}.values())
+        return CallSite(tuple(layers[:MAX_LAYERS]), getattr(plain, "__code__", None), qualname, parameters, span)
 
     def values_held(self, function: Any) -> List[Tuple[str, Any]]:
-        """What `function` reaches by itself, named: closure cells, defaults, and globals that its code names."""
-        while isinstance(function, functools.partial):
+        """What `function` reaches by itself, named: closure cells, defaults, and what its code names."""
+        while type(function) is functools.partial:
             function = function.func
-        function = getattr(function, "__func__", function)
-        return list(_held_by(function)) if isinstance(function, FunctionType) else []
+        if _is(function, self._layer_type):
+            return []
+        bound, plain = _receiver(function)
+        return list(_held_by(plain, bound)) if plain is not None else []
 
     def name(self, site: CallSite, source: Optional[str]) -> str:
         """A name like blocks.3 or layers[4..7]; without a Layer that has a root, qualname@file:line."""
-        names = [self.layer(layer) for layer in site.layers]
-        known = [name for name in names if name]
-        if site.span and known:
-            return f"{known[0]}[{site.span[0]}..{site.span[1] - 1}]"
+        names = [name for name in map(self.layer, site.layers) if name]
+        known = [name for name in names if not any(name.startswith(outer + ".") for outer in names)]
         if len(known) == 1:
             return known[0]
         if known:
             return _range(known)
         if site.code is not None:  # where the function is written tells more than where it is called
             source = f"{os.path.basename(site.code.co_filename)}:{site.code.co_firstlineno}"
-        return f"{site.qualname}@{source}" if source else site.qualname
+        name = site.qualname if site.span is None else f"{site.qualname}[{site.span.start}..{site.span.stop - 1}]"
+        return f"{name}@{source}" if source else name
+
+    def owned(self, site: CallSite) -> Tuple[Any, ...]:
+        """The layers and parameters whose parameters the call trains: of a function, those that its code names.
+
+        A lambda over the whole model may run one layer of it.
+        """
+        owned: List[Any] = list(site.parameters)
+        for layer in site.layers:
+            members = {**layer.__dict__.get("_sub_layers", {}), **layer.__dict__.get("_parameters", {})}
+            named = [members[name] for name in _names_in(site.code, type(layer)) if members.get(name) is not None]
+            owned += named or [layer]
+        return tuple(owned)
 
     def layer(self, layer: Any) -> Optional[str]:
         """Structured name of a Layer; "" for a root, None when it is part of nothing that could be found."""
@@ -96,7 +110,12 @@ class Namer:
 
     def parameter(self, name: Optional[str]) -> Optional[str]:
         """Structured name of the parameter that Paddle calls `name`; Paddle's own where no Layer holds it."""
-        return self._parameters.get(name, name) if name is not None else None
+        if name is not None and name not in self._parameters:  # of a layer that was added while training, perhaps
+            if len(self._parameters) >= MAX_PARAMETERS:
+                self._parameters.clear()
+            self._walk_heap()
+            self._parameters.setdefault(name, name)  # held by no Layer: not worth another walk
+        return self._parameters[name] if name is not None else None
 
     def remember(self, parameter: Any, name: str) -> None:
         """Know the live parameter by Paddle's name, weakly."""
@@ -110,6 +129,13 @@ class Namer:
         """The live parameter that Paddle calls `name`, or None."""
         reference = self._live.get(name) if name is not None else None
         return reference() if reference is not None else None
+
+    def parameters(self) -> Iterator[Any]:
+        """The live parameters that are known."""
+        for reference in list(self._live.values()):
+            parameter = reference()
+            if parameter is not None:
+                yield parameter
 
     def is_parameter(self, value: Any) -> bool:
         """Whether `value` is a parameter itself rather than a wrapper around its storage."""
@@ -138,15 +164,21 @@ class Namer:
         name = getattr(code, "co_qualname", code.co_name)  # co_qualname: Python 3.11
         return f"{name} {os.path.basename(code.co_filename)}:{user.f_lineno}"
 
-    def _layers_in(self, value: Any) -> Iterator[Any]:
+    def _layers_in(self, value: Any, span: Optional[slice]) -> Iterator[Any]:
+        if type(value) in (list, tuple):
+            for item in value[span] if span is not None else value[:MAX_LAYERS]:
+                yield from self._layers_in_one(item)
+        else:
+            yield from self._layers_in_one(value)
+
+    def _layers_in_one(self, value: Any) -> Iterator[Any]:
+        while type(value) is functools.partial:
+            yield from (argument for argument in value.args if _is(argument, self._layer_type))
+            value = value.func
+        if type(value) is MethodType:
+            value = value.__self__
         if _is(value, self._layer_type):
             yield value
-        elif _is(value, (list, tuple)):
-            for item in value[:64]:  # `do_run` of recompute_sequential holds all functions of its segment
-                if _is(item, self._layer_type):
-                    yield item
-        elif _is(value, MethodType) and _is(value.__self__, self._layer_type):
-            yield value.__self__
 
     def _walk_heap(self) -> None:
         # The root of a model is a local of some frame of the user's; reading another frame's locals is visible to it
@@ -179,40 +211,66 @@ def _is(value: Any, kinds: Any) -> bool:
     return issubclass(type(value), kinds)
 
 
-def _held_by(function: FunctionType) -> Iterator[Tuple[str, Any]]:
-    """Values a function reaches by itself, named: closure cells, defaults, and the globals that its code names."""
-    for name, value in _closed_over(function):
+def _receiver(function: Any) -> Tuple[Any, Optional[FunctionType]]:
+    """The object that a callable is bound to, or is itself, and the plain function that runs; None where it is C."""
+    bound = None
+    if type(function) is MethodType:
+        bound, function = function.__self__, function.__func__
+    elif type(function) is not FunctionType:
+        bound, function = (
+            function,
+            next((o.__dict__["__call__"] for o in type(function).__mro__ if "__call__" in o.__dict__), None),
+        )
+    for _ in range(8):  # decorators in decorators
+        if type(function) is not FunctionType or "__wrapped__" not in function.__dict__:
+            break
+        function = function.__dict__["__wrapped__"]
+    return bound, function if type(function) is FunctionType else None
+
+
+def _held_by(function: FunctionType, bound: Any) -> Iterator[Tuple[str, Any]]:
+    """Values a function reaches by itself, named: closure, defaults, what its code names of `bound` and globally."""
+    for name, value in _cells(function):
         yield name, value
-        if _is(value, FunctionType):  # create_custom_forward wraps the user's function once more
-            yield from _closed_over(value)
+        if type(value) is FunctionType:  # create_custom_forward wraps the user's function once more
+            yield from _cells(value)
     for index, value in enumerate(function.__defaults__ or ()):
         yield f"default {index}", value
-    for name in function.__code__.co_names:
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
+    own = getattr(bound, "__dict__", None) if bound is not None else None
+    for scope in (own, function.__globals__):
+        if type(scope) is dict:
+            yield from ((name, scope[name]) for name in function.__code__.co_names if name in scope)
 
 
-def _closed_over(function: FunctionType) -> Iterator[Tuple[str, Any]]:
+def _cells(function: FunctionType) -> Iterator[Tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        if _is_filled(cell):
+        try:
             yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
 
 
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
+def _span(function: FunctionType) -> Optional[slice]:
+    """Which part of a list a function runs that closes over its bounds.
 
-
-def _pipeline_span(function: Any) -> Optional[Tuple[int, int]]:
-    """`start` and `end` that a function closes over as integers, as PipelineLayer's forward function does."""
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-    if code is None or not cells:
+    PipelineLayer's closes over `start` and `end`, recompute_sequential's over `begin` and `end`, which it includes.
+    """
+    held = {name: value for name, value in _cells(function) if type(value) is int}
+    if "end" not in held or not ("start" in held or "begin" in held):
         return None
-    held = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells) if _is_filled(cell)}
-    start, end = held.get("start"), held.get("end")
-    return (start, end) if isinstance(start, int) and isinstance(end, int) else None
+    return slice(held["start"], held["end"]) if "start" in held else slice(held["begin"], held["end"] + 1)
+
+
+def _names_in(code: Optional[CodeType], owner: type) -> List[str]:
+    """Names that a function uses, and those that the methods of `owner` use that it names."""
+    if code is None:
+        return []
+    names = list(code.co_names)
+    for name in code.co_names:
+        method = next((o.__dict__[name] for o in owner.__mro__ if name in o.__dict__), None)
+        if type(method) is FunctionType and name != "forward":
+            names += method.__code__.co_names
+    return names
 
 
 def _range(names: List[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from ctx_tracer.probe.naming import Namer, caller
 from ctx_tracer.probe.observe.python import facts
@@ -20,14 +20,11 @@ class Paths:
         self._namer = namer
         self._paths: Dict[Any, Path] = {}
 
-    def forget(self) -> None:
-        """In a forked child: the definitions are in the parent's record."""
-        self._paths = {}
-
-    def path(self, record: RecordWriter, mode: str, function: Any, args: Tuple[Any, ...], named: "str | None") -> Path:
+    def path(self, mode: str, function: Any, args: Tuple[Any, ...], named: Optional[str]) -> Path:
         """The path of a call of `function`; `named` is what `ctx_tracer.region` calls it."""
         site = self._namer.call_site(function, args)
-        key = (mode, site.code, site.span, named, tuple(map(id, site.layers)))
+        span = None if site.span is None else (site.span.start, site.span.stop)
+        key = (mode, site.code, span, named, tuple(map(id, site.layers)))
         path = self._paths.get(key)
         if path is not None and path.still_runs(site):
             return path
@@ -35,11 +32,10 @@ class Paths:
         name = self._namer.name(site, source)
         if named is not None:
             name = f"{named}.{name}" if site.layers else named
-        described = {"name": name, "qualname": site.qualname, "source": source, "mode": mode}
         if len(self._paths) >= MAX_PATHS:
             alive = {k: p for k, p in self._paths.items() if p.alive()}
             self._paths = alive if len(alive) < MAX_PATHS else {}
-        path = self._paths[key] = Path(record.define("path", described), name, source, mode, site)
+        path = self._paths[key] = Path(name, source, mode, site, self._namer.owned(site))
         return path
 
     def signature(self, record: RecordWriter, region: Region) -> int:

@@ -27,17 +27,18 @@ class Slot:
 class Path:
     """One recompute call site: the same code over the same layers."""
 
-    def __init__(self, definition: int, name: str, source: Optional[str], mode: str, site: CallSite) -> None:
-        self.definition = definition  # id in the record; 0 when the record's definitions are full
+    def __init__(self, name: str, source: Optional[str], mode: str, site: CallSite, owned: Tuple[Any, ...]) -> None:
+        self.record: Any = None  # the record in which it is defined
+        self.definition = 0  # its id there; 0 also when the record's definitions are full
         self.name = name
+        self.qualname = site.qualname
         self.source = source
         self.mode = mode
         self.layers = tuple(weakref.ref(layer) for layer in site.layers)
-        self.own_parameters = tuple(weakref.ref(parameter) for parameter in site.parameters)
+        self.owned = tuple(weakref.ref(owner) for owner in owned)  # layers and parameters
         self.slots: List[Slot] = []
         self.signatures: Dict[Any, int] = {}
         self.templates: Dict[Any, int] = {}
-        self.returns_input: Set[Tuple[str, int]] = set()  # PyLayers seen to hand back their input, by name and position
         self.last_clean_step: Optional[int] = None
         self._ordinal_step: Optional[int] = None
         self._ordinal = 0
@@ -72,6 +73,7 @@ class Path:
         """Something was found in `step`."""
         if self._replayed_step is not None and self._replayed_step != step:
             self._settle()
+            self._replayed_step = None
         self._faulty_step = step
 
     def replayed_in(self, step: int) -> bool:
@@ -80,8 +82,8 @@ class Path:
 
     def parameters(self) -> List[Any]:
         """The live parameters this path owns, by its layers and by itself."""
-        owned = [p for ref in self.layers for layer in [ref()] if layer is not None for p in layer.parameters()]
-        owned += [p for ref in self.own_parameters for p in [ref()] if p is not None]
+        alive = [owner for owner in (reference() for reference in self.owned) if owner is not None]
+        owned = [p for owner in alive for p in (owner.parameters() if hasattr(owner, "parameters") else (owner,))]
         return list({id(p): p for p in owned}.values())
 
     def _settle(self) -> None:
@@ -106,7 +108,9 @@ class Region:
         "path",
         "produced",
         "py_layers",
+        "record",
         "replays",
+        "returns_input",
         "signature",
         "state",
         "step",
@@ -115,6 +119,7 @@ class Region:
 
     def __init__(self, path: Path, token: int, step: int, micro_batch: int, full: bool) -> None:
         self.path = path
+        self.record: Any = None  # the record that `signature` is defined in
         self.token = token  # number of this region in this process; pairs its replay with its capture
         self.step = step
         self.micro_batch = micro_batch
@@ -131,6 +136,7 @@ class Region:
         self.notes: Dict[str, Any] = {}  # what a check wants to know again at the replay, by its own name; no tensors
         self.holders: List[Any] = []  # hook mode: Paddle's own list of weak references to what autograd holds
         self.py_layers = 0  # PyLayers applied in the current pass
+        self.returns_input: Set[Tuple[str, int]] = set()  # PyLayers that handed back their input, by name and position
 
     def describe(self) -> model.Region:
         """This region as findings name it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from types import CodeType
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from ctx_tracer import model
@@ -24,8 +25,11 @@ class _Thread(threading.local):
         self.optimizer_depth = 0
         self.names: List[str] = []  # ctx_tracer.region(...)
         self.reported: Optional[int] = None  # id of the exception that a finding already carries
-        self.applying: List[Any] = []  # ctx objects of the PyLayers being applied
-        self.grad_enabled = True  # grad mode just outside the reentrant region being applied
+        self.applying: List[Any] = []  # the `Saved` of PyLayers being applied inside regions, innermost last
+        # Of the PyLayers whose backward has run in this one: which region served it last.
+        self.backwards: Dict[CodeType, Optional[Region]] = {}
+        # Hook-mode regions that are asked for a saved tensor, each with its unpack hook, innermost last.
+        self.unpacking: List[Tuple[Region, Any]] = []
         self.last_reentrant: Optional[Region] = None
 
 
@@ -43,7 +47,6 @@ class Session:
         self.step_ends: List[Callable[[Any], None]] = []  # called with the optimizer before a step is counted
         self.backward_begins: List[Callable[[List[Any], bool], None]] = []  # with the roots, and whether it retains
         self.backward_ends: List[Callable[[bool], None]] = []  # with whether it left gradients on parameters
-        self.forgets: List[Callable[[], None]] = []  # in a forked child: what was defined is in the parent's record
         self.directory = directory
         self._identity = identity
         self._record: Optional[RecordWriter] = None
@@ -94,9 +97,8 @@ class Session:
         """This process is a fork of the one that was traced: it gets a record of its own at its first capture."""
         # The parent's mapping is shared memory: writing to it from here would corrupt its record.
         self._record = self._known = None
-        self._phases, self._phase = {}, 0
-        for forget in self.forgets:
-            forget()
+        self._phases, self._phase = {}, 0  # their definitions are in the parent's record
+        self._step_counts, self._own_ns, self._flushed_ns = [0, 0, 0], 0, 0
         self._forked_from = self._pid
         self._pid = os.getpid()
         self.thread.__init__()  # type: ignore[misc]  # the seams hold this object; a fork continues one thread only
@@ -106,6 +108,7 @@ class Session:
     def backward_began(self, roots: List[Any], retains: bool) -> None:
         """An outermost backward starts from `roots`; `retains` keeps the graph for another one."""
         self.thread.reported = None
+        self.thread.backwards.clear()
         for look in self.backward_begins:
             look(roots, retains)
 
@@ -113,6 +116,7 @@ class Session:
         """An outermost backward is over."""
         for judge in self.backward_ends:
             judge(succeeded)
+        self.thread.backwards.clear()
         self.micro_batch += 1
         if self._record is not None:
             self._record.add("backwards")

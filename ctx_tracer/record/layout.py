@@ -84,13 +84,11 @@ NO_STEP = -(1 << 63)
 ENTRY = struct.Struct("<IIQQHHI")  # length, crc32, sequence, time_ns, kind, state, flags
 ENTRY_BODY = struct.Struct("<QQHHI")  # what the crc covers, before the payload; the crc is seeded with the length
 KIND_REGION, KIND_STEP, KIND_DETAIL, KIND_FINDING, KIND_DEFINITION, KIND_FINDING_BODY = range(1, 7)
-# Fixed-size events are packed in one go, body and payload.
+# A region's event is packed in one go, body and payload.
 REGION = struct.Struct("<QQHHIqqIIiiiI")  # body; token, step, path, signature, ordinal, micro_batch, slots, 0
 REGION_PAYLOAD = struct.Struct("<qqIIiiiI")
-STEP_EVENT = struct.Struct("<QQHHIqqqqq")  # body; step, captured, replayed, slots_compared, own_ns
-STEP_PAYLOAD = struct.Struct("<qqqqq")
-FINDING_EVENT = struct.Struct("<QQHHIQ")  # body; index of the finding
-FINDING_PAYLOAD = struct.Struct("<Q")
+STEP_PAYLOAD = struct.Struct("<qqqqq")  # step, captured, replayed, slots_compared, own_ns
+FINDING_PAYLOAD = struct.Struct("<Q")  # index of the finding
 
 MAX_DETAIL = 256 << 10  # bytes of JSON in an entry
 MAX_FINDING = 64 << 10  # so that at least a dozen of the largest fit

@@ -6,6 +6,7 @@ import collections
 from typing import Any, Callable, Deque, Dict, Tuple
 
 MAX_PENDING = 256  # operations; the place is held for microseconds, so more than a handful is rare
+MAX_LOST = 1 << 16  # operations lost in a row: a tenth of a second of nothing else
 
 Operation = Callable[..., Any]
 
@@ -18,16 +19,18 @@ class Turn:
 
     The place is taken by `holder.setdefault(0, me)`: one atomic call of which one can tell afterwards whether it took
     the place. Of a lock one cannot when a signal handler raises between `acquire` and noting its result, and it would
-    stay locked for ever. From Python 3.10 on no exception can come between the two looks at `holder` and its `del`.
+    stay locked for ever. From Python 3.10 on no exception can come between the two looks at `holder` and its `del`;
+    before, the place is taken from a holder under whom `MAX_LOST` operations were lost.
     """
 
-    __slots__ = ("_overflow", "holder", "over", "pending")
+    __slots__ = ("_overflow", "holder", "lost", "over", "pending")
 
-    def __init__(self, overflow: Callable[[], None]) -> None:
+    def __init__(self, overflow: Callable[[int], None]) -> None:
         self.holder: Dict[int, object] = {}
         self.over = False  # operations have no effect any more
         self.pending: Deque[Tuple[Operation, Tuple[Any, ...]]] = collections.deque()
-        self._overflow = overflow  # called, from any number of threads at once, when an operation is lost
+        self.lost: Deque[None] = collections.deque()  # one for each operation lost and not yet reported
+        self._overflow = overflow  # an operation too: so many were lost
 
     def take(self, operation: Operation, *arguments: Any) -> None:
         """Run `operation` now, or have it run by the one who holds the place."""
@@ -44,7 +47,7 @@ class Turn:
         finally:
             if 0 in holder and holder[0] is me:
                 del holder[0]
-        if self.pending:
+        if self.pending or self.lost:
             self.settle()
 
     def leave(self, operation: Operation, *arguments: Any) -> None:
@@ -53,8 +56,10 @@ class Turn:
             return
         if len(self.pending) < MAX_PENDING:
             self.pending.append((operation, arguments))
-        else:
-            self._overflow()
+            return
+        self.lost.append(None)  # a number would be read and written in two steps, and threads would lose counts
+        if len(self.lost) > MAX_LOST:
+            self.holder.clear()
 
     def end(self, operation: Operation) -> None:
         """Run a last `operation`, for which there is always room. It sets `over`."""
@@ -65,7 +70,7 @@ class Turn:
         """Run what was queued after the holder had looked for the last time."""
         me = object()
         holder = self.holder
-        while self.pending:
+        while self.pending or self.lost:
             try:
                 if holder.setdefault(0, me) is not me:
                     return
@@ -76,7 +81,15 @@ class Turn:
 
     def drain(self) -> None:
         """Run what is queued; only for the one who holds the place."""
-        while self.pending:
-            operation, arguments = self.pending.popleft()
-            if not self.over:
-                operation(*arguments)
+        while True:
+            if self.lost:
+                count = len(self.lost)
+                for _ in range(count):
+                    self.lost.popleft()
+                self._overflow(count)
+            elif self.pending:
+                operation, arguments = self.pending.popleft()
+                if not self.over:
+                    operation(*arguments)
+            else:
+                return

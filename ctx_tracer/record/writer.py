@@ -50,7 +50,7 @@ class RecordWriter:
         self._findings = FindingTable(view, Area(view, self._page, parts.findings, layout.FINDINGS_USED))
         self._activities = Activities(view, view.cast("Q"), self._page)
         self._detail_limit = min(layout.MAX_DETAIL, parts.ring[1] // 4)
-        self._turn = Turn(self._busy)
+        self._turn = Turn(self._lost)
         self._take = self._turn.take
         self._definition_ids = itertools.count(1)
         self._seen: Dict[Hashable, Seen] = {}
@@ -96,7 +96,7 @@ class RecordWriter:
         finally:
             if 0 in holder and holder[0] is me:
                 del holder[0]
-        if turn.pending:
+        if turn.pending or turn.lost:
             turn.settle()
 
     def _region(
@@ -156,7 +156,7 @@ class RecordWriter:
         """Whether the payload may wait, if it has to."""
         if len(payload) <= MAX_WAITING or not self._turn.holder:
             return True
-        self._busy()
+        self.add("writer_busy")
         return False
 
     def _event(self, payload: bytes, now: int, kind: int) -> None:
@@ -225,8 +225,9 @@ class RecordWriter:
         word = COUNTER_WORDS[counter]
         self._page[word] = min(max(self._page[word] + n, 0), MAX_COUNT)
 
-    def _busy(self) -> None:
-        self._bump("writer_busy")  # without a turn: two threads at the same instant may count one too few
+    def _lost(self, count: int) -> None:
+        if not self._turn.over:
+            self._bump("writer_busy", count)
 
     def set_progress(self, step: int, micro_batch: int, phase: int = 0) -> None:
         """Where training is: shown while it runs, and after it died."""
@@ -255,9 +256,8 @@ class RecordWriter:
 
     def _detach(self) -> None:
         self._turn.over = True
-        # `_busy` may still come: it finds a page that nobody sees. The file is unmapped with the last reference to it.
-        self._page = memoryview(bytearray(layout.PROGRESS_SIZE)).cast("Q")
-        del self._signed_page, self._ring, self._definitions, self._findings, self._activities
+        # The file is unmapped with the last reference to it.
+        del self._page, self._signed_page, self._ring, self._definitions, self._findings, self._activities
 
 
 _writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()

@@ -15,7 +15,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from processes import fetch, free_port, last_line, port_is_free, running, wait_until_ready
+from processes import (
+    adopt_orphans,
+    end_orphans,
+    fetch,
+    free_port,
+    last_line,
+    port_is_free,
+    running,
+    wait_until_ready,
+)
 from scenarios import RANKS, SCENARIOS, Scenario
 
 try:
@@ -71,6 +80,8 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
     url, run = f"http://127.0.0.1:{port}", f"demo-{scenario.name}-{time.strftime('%H%M%S')}"
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctx-tracer-demo-")))
+        adopt_orphans()
+        stack.callback(end_orphans)
         collector_log = stack.enter_context((folder / "collector.log").open("wb"))
         collector = stack.enter_context(running(serve_command(port, folder), collector_log))
         screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
@@ -170,11 +181,16 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def not_shown(scenario: Scenario, url: str, run: str) -> list[str]:
-    """What the collector, and so the page, does not know of the expected findings."""
-    alerts = json.loads(fetch(f"{url}/api/v1/alerts?run={run}"))["alerts"]
+    """What the page cannot show because the collector does not know it."""
+    try:
+        page = fetch(f"{url}/runs/{run}")
+        alerts = json.loads(fetch(f"{url}/api/v1/alerts?run={run}"))["alerts"]
+    except OSError as error:
+        return [f"the collector does not answer: {error}"]
     shown = {(alert["rule"], rank) for alert in alerts for rank in alert["ranks"]}
     wanted = [(rule, rank) for rule in scenario.expected for rank in RANKS]
-    return [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
+    wrong = [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
+    return wrong if b"<html" in page.lower() else [*wrong, "the dashboard is not built; start the demo with ./run demo"]
 
 
 def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Console) -> None:
@@ -189,7 +205,7 @@ def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Consol
             table.add_row(
                 f"{finding['rule']} {finding['slug']}",
                 ", ".join(map(str, finding["ranks"])),
-                str(finding["step"]["first"]),
+                "" if finding["step"]["first"] is None else str(finding["step"]["first"]),
                 escape(region.get("name", "")),
                 escape(tensor.get("name") or tensor.get("layer") or ""),
             )

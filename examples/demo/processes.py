@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from typing import IO
 
 # The launcher waits for its ranks, and `ctx-tracer run` writes its report after them.
 GRACE_S = 20
+SET_CHILD_SUBREAPER = 36  # prctl
 # Settings that this shell has for other runs and other collectors.
 FOREIGN = ("CTX_TRACER_", "CTX_COLLECTOR_", "OTEL_", "PADDLE_", "PYTHONPATH")
 # The collector is on this machine, whatever proxy the shell is told to use.
@@ -78,6 +80,23 @@ def end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def adopt_orphans() -> None:
+    """From now on, whatever a program of ours leaves behind becomes our child.
+
+    Paddle's launcher starts each rank in a session of its own and, when it is told to end, leaves them running.
+    """
+    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """End every child there is, and theirs."""
+    own = Path(f"/proc/self/task/{os.getpid()}/children")
+    while children := own.read_text().split():
+        for child in map(int, children):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 60) -> str | None:

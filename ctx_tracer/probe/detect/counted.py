@@ -25,8 +25,8 @@ class CountedCheck(Check):
         elif region.captured != region.produced and Counter(region.captured) == Counter(region.produced):
             self._session.report(
                 "CT108",
-                f"The replay of {region.path.name} saved the same {captured} tensors in another order, and autograd takes "
-                f"them by position.",
+                f"The replay of {region.path.name} saved the same {captured} tensors in another order, and autograd "
+                f"takes them by position.",
                 region,
                 detail={"captured": captured, "produced": produced, "order": "other"},
             )
@@ -36,13 +36,13 @@ class CountedCheck(Check):
         if len(region.produced) > len(region.captured):
             self._report(region, None)
 
-    def _report(self, region: Region, severity: "str | None") -> None:
+    def _report(self, region: Region, severity: str | None) -> None:
         captured, produced = len(region.captured), len(region.produced)
         more = "more" if produced > captured else "fewer"
         self._session.report(
             "CT108",
-            f"The replay of {region.path.name} saved {more} tensors than its forward ({produced} instead of {captured}): "
-            f"the block took another path the second time.",
+            f"The replay of {region.path.name} saved {more} tensors than its forward ({produced} instead of "
+            f"{captured}): the block took another path the second time.",
             region,
             severity=severity,
             detail={"captured": captured, "produced": produced},

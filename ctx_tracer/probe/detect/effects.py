@@ -72,7 +72,7 @@ class EffectsCheck(Check):
         states: Dict[str, Any] = {}
         for layer in filter(None, (reference() for reference in region.path.layers)):
             for name, buffer in layer.named_buffers():
-                states[f"buffer {name}"] = (buffer.inplace_version, fingerprint(buffer, self._session.observer.read(buffer)))
+                states[f"buffer {name}"] = fingerprint(buffer, self._session.observer.read(buffer))
         for name, container in self._containers(call):
             states[name] = self._measure(container)
         return states
@@ -86,8 +86,8 @@ class EffectsCheck(Check):
                 yield name, value
 
     def _measure(self, container: Any) -> Tuple[int, int]:
-        """Length, and elements of the tensors in it: a cache that doubles shows in one or the other."""
+        """How many tensors it holds, and their extents: a cache that doubles shows in one or the other."""
         values = list(container.values()) if type(container) is dict else list(container)
-        read = self._session.observer.read
-        tensors = [read(value).shape or () for value in values[:256] if self._session.observer.is_tensor(value)]
-        return len(values), sum(sum(shape) for shape in tensors)
+        observer = self._session.observer
+        shapes = [observer.read(value).shape or () for value in values[:256] if observer.is_tensor(value)]
+        return len(shapes), sum(sum(shape) for shape in shapes)

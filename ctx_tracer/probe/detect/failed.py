@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from types import CodeType, TracebackType
-from typing import Iterator, List, Optional
+import re
+from types import CodeType
+from typing import Iterator, List, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call
@@ -13,6 +14,9 @@ from ctx_tracer.probe.session import Session
 
 # Enough of a framework text to be recognised; Paddle's C++ texts carry a stack of many kilobytes.
 _TEXT_LIMIT = 4000
+# The engine turns what Python raised in a backward into an error of its own and appends the Python stack to its text:
+# the exception that arrives has no frames.
+_FRAME = re.compile(r"^\s*(\S.*)\((\d+)\): (\S+)$", re.MULTILINE)
 
 
 class FailedCheck:
@@ -21,13 +25,12 @@ class FailedCheck:
     def __init__(self, session: Session, lifecycle: Lifecycle) -> None:
         self._session = session
         self._lifecycle = lifecycle
-        self._backward_codes: List[CodeType] = []  # of PyLayers served from the region being consumed
 
-    def served(self, py_layer: type) -> None:
-        """`py_layer`'s backward is using what a replay served."""
+    def served(self, py_layer: type, region: Optional[Region]) -> None:
+        """`py_layer`'s backward took what it saved: in `region`, or (None) outside any."""
         code = getattr(getattr(py_layer, "backward", None), "__code__", None)
         if code is not None:
-            self._backward_codes = [*self._backward_codes[-15:], code]
+            self._session.thread.backwards[code] = region
 
     def replay_raised(self, region: Region, error: BaseException, call: Call) -> None:
         """The replay of `region`, or (reentrant mode) the backward inside it, raised."""
@@ -42,11 +45,17 @@ class FailedCheck:
         region = session.thread.consuming
         if region is None or not region.holds_something() or not self._is_ours_to_report(error):
             return
-        # Another part of the model may have raised while an unused tensor of this region is still held: only what
-        # already differed, or a backward that was served by this region, is put down to it.
-        if region.fired or any(code in self._backward_codes for code in _codes(error.__traceback__)):
+        # Another part of the model may have raised while an unused tensor of this region is still held. What Python
+        # raised is this region's where the region served the backward it was raised in; what an operation raised, where
+        # something of the region had differed already.
+        frames = list(_frames(str(error)))
+        if self._served_by(region, frames) if frames else region.fired:
             self._report(region, error, consuming=True)
             self._lifecycle.failed(region)
+
+    def _served_by(self, region: Region, frames: List[Tuple[str, int, str]]) -> bool:
+        served = [code for code, of in self._session.thread.backwards.items() if of is region]
+        return any(_runs(code, frame) for code in served for frame in frames)
 
     def grad_mode(self, before: bool, after: bool) -> None:
         """Grad mode around an outermost backward that raised."""
@@ -83,7 +92,16 @@ class FailedCheck:
         )
 
 
-def _codes(traceback: Optional[TracebackType]) -> Iterator[CodeType]:
-    while traceback is not None:
-        yield traceback.tb_frame.f_code
-        traceback = traceback.tb_next
+def _frames(text: str) -> Iterator[Tuple[str, int, str]]:
+    """File, line and function of the Python stack in an error of the engine's; nothing where no Python raised."""
+    _, at, stack = text.partition("At:\n")
+    for match in _FRAME.finditer(stack) if at else ():
+        yield match[1], int(match[2]), match[3]
+
+
+def _runs(code: CodeType, frame: Tuple[str, int, str]) -> bool:
+    import dis  # seldom needed, and not there in most training processes
+
+    filename, line, name = frame
+    lines = {at for _, at in dis.findlinestarts(code)}
+    return code.co_filename == filename and code.co_name == name and line in lines

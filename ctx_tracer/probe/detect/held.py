@@ -71,13 +71,13 @@ class HeldCheck(Check):
         if far is None and versions[0] == versions[1]:
             return
         if far is not None:
-            seen = f" ({far.before:.6g} -> {far.after:.6g} at position {far.index})"
+            seen = f" ({far.before:.6g} -> {far.after:.6g} at position {far.at})"
         else:
             seen = f" (in-place version {versions[0]} -> {versions[1]})"
         self._session.report(
             "CT109",
-            f"{_said(name)} of {region.path.name} was changed in place between its forward and its replay{seen}, so the replay "
-            f"computes something else.",
+            f"{_said(name)} of {region.path.name} was changed in place between its forward and its replay{seen}, so "
+            f"the replay computes something else.",
             region,
             tensor={"name": None, "layer": region.path.name, "role": name},
             detail={"captured_version": versions[0], "replayed_version": versions[1]},
@@ -104,10 +104,8 @@ class HeldCheck(Check):
 
 
 def _version(tensor: Any) -> Optional[int]:
-    try:
-        return int(tensor.inplace_version)
-    except (RuntimeError, ValueError, OSError):
-        return None
+    # On a freed tensor this read is a segmentation fault before Paddle 3.3.
+    return int(tensor.inplace_version) if tensor._is_initialized() else None
 
 
 def _said(name: str) -> str:

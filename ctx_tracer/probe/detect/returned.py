@@ -17,11 +17,11 @@ class ReturnedCheck:
     def captured(self, region: Region, py_layer: type, position: int, inputs: List[Any], outputs: List[Any]) -> None:
         """A PyLayer was applied in the capture of a reentrant region."""
         if any(output is tensor for output in outputs for tensor in inputs):
-            region.path.returns_input.add((py_layer.__qualname__, position))
+            region.returns_input.add((py_layer.__qualname__, position))
 
     def replaying(self, region: Region, py_layer: type, position: int, inputs: List[Any]) -> None:
         """It is about to be applied in the replay: said before the call, which may not come back."""
-        if (py_layer.__qualname__, position) not in region.path.returns_input:
+        if (py_layer.__qualname__, position) not in region.returns_input:
             return
         if any(tensor.is_leaf and not tensor.stop_gradient for tensor in inputs):
             self._report(region, py_layer)
@@ -29,7 +29,7 @@ class ReturnedCheck:
     def raised(self, region: Optional[Region], py_layer: type, position: int, error: BaseException) -> None:
         """It raised: Paddle's own text may say that an input was handed back, where identity did not."""
         text = str(error)
-        if region is None or (py_layer.__qualname__, position) in region.path.returns_input:
+        if region is None or (py_layer.__qualname__, position) in region.returns_input:
             return
         if "Leaf" in text and "inplace" in text:
             self._report(region, py_layer)

@@ -6,28 +6,38 @@ stop_gradient, and never notice.
 
 from __future__ import annotations
 
-from types import CodeType, FunctionType
-from typing import Any, FrozenSet, Iterator, List, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, FrozenSet, List, MutableMapping, NamedTuple, Optional, Tuple
 from weakref import WeakKeyDictionary
 
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
+from ctx_tracer.probe.detect.reads import names_read
 from ctx_tracer.probe.detect.values import CAPTURED_VALUES
 from ctx_tracer.probe.observe.fingerprint import deviation, fingerprint
 from ctx_tracer.probe.observe.python import NOTHING, Observation, grads
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
 
-# Attributes that only a parameter itself has, not a copy of it.
-_PARAMETER_ONLY = frozenset(("trainable", "optimize_attr", "regularizer", "need_clip"))
+# What a copy may lack is judged as CT103.
+_GRADS = frozenset(("grad", "main_grad"))
 
 
-class Saved(NamedTuple):
-    """What a PyLayer's ctx saved inside a hook-mode region."""
+class _Reads(NamedTuple):
+    """What a PyLayer's backward reads of tensors."""
 
-    region: Region
-    first_slot: int
-    slots: int
-    py_layer: type
+    names: FrozenSet[str]
+    foreign: FrozenSet[str]  # of them, those that a tensor as such does not have: put on a parameter, or its class's
+
+
+class Saved:
+    """What a PyLayer's ctx saved inside a region. `slots` is 0 until its forward is over, and outside hook mode."""
+
+    __slots__ = ("first_slot", "py_layer", "region", "slots")
+
+    def __init__(self, region: Region, first_slot: int, py_layer: type) -> None:
+        self.region = region
+        self.first_slot = first_slot
+        self.py_layer = py_layer
+        self.slots = 0
 
 
 class _Flipped(NamedTuple):
@@ -37,6 +47,7 @@ class _Flipped(NamedTuple):
     slot: int
     parameter: str
     py_layer: type
+    looks: bool  # its backward reads stop_gradient, or what only the parameter itself has
     before: Observation
     after: Observation
     before_grads: Tuple[bool, bool]
@@ -49,7 +60,7 @@ class ServedCheck:
     def __init__(self, session: Session) -> None:
         self._session = session
         # Weakly: a PyLayer class may be made anew in every call.
-        self._reads: MutableMapping[type, FrozenSet[str]] = WeakKeyDictionary()
+        self._reads: MutableMapping[type, _Reads] = WeakKeyDictionary()
         self._flipped: List[_Flipped] = []
         session.backward_ends.append(self.backward_ended)
 
@@ -102,9 +113,9 @@ class ServedCheck:
             return  # not sampled, or the same elements in another layout: a copy that is right
         session.report(
             "CT119",
-            f"{describe_tensor(session, region, slot)} in {region.path.name} is a view that {saved.py_layer.__qualname__} saved "
-            f"with strides {list(before.strides or ())}; its backward was served the same memory with strides "
-            f"{list(after.strides or ())}, so it reads the elements in another order.",
+            f"{describe_tensor(session, region, slot)} in {region.path.name} is a view that "
+            f"{saved.py_layer.__qualname__} saved with strides {list(before.strides or ())}; its backward was served "
+            f"the same memory with strides {list(after.strides or ())}: it reads the elements in another order.",
             region,
             slot=slot,
             captured=named_facts(session, before),
@@ -114,12 +125,12 @@ class ServedCheck:
 
     def _lost_identity(self, saved: Saved, slot: int, before: Observation, after: Observation, tensor: Any) -> None:
         session, region = self._session, saved.region
-        reads = self._names_read(saved.py_layer)
+        reads = self._reads_of(saved.py_layer)
         live, now = self._live_grads(before), grads(tensor)
         lost = [
             name for name, had, has in (("grad", live[0], now[0]), ("main_grad", live[1], now[1])) if had and not has
         ]
-        used = [name for name in lost if name in reads]
+        used = [name for name in lost if name in reads.names]
         if used:
             session.report(
                 "CT103",
@@ -132,25 +143,34 @@ class ServedCheck:
                 differs=tuple("has_" + name for name in used),
             )
         if before.stop_gradient is False and after.stop_gradient and before.parameter is not None:
-            self._flipped.append(_Flipped(region, slot, before.parameter, saved.py_layer, before, after, live, now))
+            looks = "stop_gradient" in reads.names or self._needs_itself(before.parameter, tensor, reads.foreign)
+            self._flipped.append(
+                _Flipped(region, slot, before.parameter, saved.py_layer, looks, before, after, live, now)
+            )
+
+    def _needs_itself(self, parameter: str, served: Any, names: FrozenSet[str]) -> bool:
+        live = self._session.namer.live(parameter)
+        return live is not None and any(_has(live, name) and not _has(served, name) for name in names)
 
     def backward_ended(self, succeeded: bool) -> None:
         """Decide CT104: did the flipped stop_gradient matter?"""
         flipped, self._flipped = self._flipped, []
+        namer = self._session.namer
         for one in flipped:
-            reads = self._names_read(one.py_layer)
-            parameter = self._session.namer.live(one.parameter)
+            parameter = namer.live(one.parameter)
             without = succeeded and parameter is not None and not parameter.stop_gradient and not any(grads(parameter))
-            looks = "stop_gradient" in reads or bool(reads & _PARAMETER_ONLY)
-            if without or looks:
+            # Where no parameter has a gradient, the framework has moved them away (sharding), and nobody is wronged.
+            if one.looks or (without and any(any(grads(other)) for other in namer.parameters())):
                 self._report_identity(one, without)
 
     def _report_identity(self, one: _Flipped, without: bool) -> None:
         session = self._session
         name = describe_tensor(session, one.region, one.slot)
         effect = "Its backward looks at that and may leave out the gradient."
-        if without:
+        if without and one.looks:
             effect = "It got no gradient in this backward: it never learns while this block is recomputed this way."
+        elif without:
+            effect = "It got no gradient in this backward, and others did."
         session.report(
             "CT104",
             f"{name} in {one.region.path.name} reached the backward of {one.py_layer.__qualname__} as a copy with "
@@ -160,7 +180,7 @@ class ServedCheck:
             captured=named_facts(session, one.before, has_grad=one.before_grads[0], has_main_grad=one.before_grads[1]),
             served=named_facts(session, one.after, has_grad=one.after_grads[0], has_main_grad=one.after_grads[1]),
             differs=("stop_gradient",),
-            severity="error" if without else "warning",
+            severity="error" if without and one.looks else "warning",
             detail={"effect": "no_gradient" if without else "looks_at_stop_gradient"},
         )
 
@@ -168,39 +188,20 @@ class ServedCheck:
         parameter = self._session.namer.live(before.parameter)
         return grads(parameter) if parameter is not None else (False, False)
 
-    def _names_read(self, py_layer: type) -> FrozenSet[str]:
-        names = self._reads.get(py_layer)
-        if names is None:
-            names = self._reads[py_layer] = names_read(getattr(py_layer, "backward", None))
-        return names
+    def _reads_of(self, py_layer: type) -> _Reads:
+        reads = self._reads.get(py_layer)
+        if reads is None:
+            names = names_read(getattr(py_layer, "backward", None))
+            a_tensor = self._session.paddle.Tensor
+            foreign = frozenset(n for n in names - _GRADS if not any(n in owner.__dict__ for owner in a_tensor.__mro__))
+            reads = self._reads[py_layer] = _Reads(names, foreign)
+        return reads
 
 
-def names_read(function: Optional[Any]) -> FrozenSet[str]:
-    """Names and string constants in a function's code and in that of the functions it calls, one call deep."""
-    function = getattr(function, "__func__", function)
-    function = getattr(function, "__wrapped__", function)
-    if not isinstance(function, FunctionType):
-        return frozenset()
-    names = set(_names_in(function.__code__))
-    for name in list(names):
-        called = function.__globals__.get(name)
-        if isinstance(called, FunctionType):
-            names.update(_names_in(called.__code__))
-        elif isinstance(called, type):
-            for attribute in names & set(vars(called)):
-                method = getattr(vars(called)[attribute], "__func__", vars(called)[attribute])
-                if isinstance(method, FunctionType):
-                    names = names | set(_names_in(method.__code__))
-    return frozenset(names)
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from _names_in(constant)
+def _has(tensor: Any, name: str) -> bool:
+    """Whether `tensor` has an attribute, which is not computed: `T`, for one, runs an operation."""
+    own = getattr(tensor, "__dict__", None) or ()
+    return name in own or any(name in owner.__dict__ for owner in type(tensor).__mro__)
 
 
 def _listed(names: Optional[Tuple[str, ...]]) -> str:

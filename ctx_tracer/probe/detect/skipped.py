@@ -30,8 +30,10 @@ class SkippedCheck:
         for key, region in list(self._suspects.items()):
             path = region.path
             owned = [p for p in path.parameters() if not p.stop_gradient and (held is None or id(p) in held)]
-            if not owned:
-                continue  # another optimizer's, or nothing to train
+            if not owned:  # another optimizer's, or nothing to train
+                if not path.alive():
+                    del self._suspects[key]
+                continue
             del self._suspects[key]
             without = [p for p in owned if p.grad is None and getattr(p, "main_grad", None) is None]
             if without and not path.replayed_in(session.step):

@@ -44,16 +44,16 @@ class SurroundingsCheck(Check):
         if changed:
             self._settings(region, changed)
 
-    def _generators(self, region: Region, names: "list[str]") -> None:
+    def _generators(self, region: Region, names: list[str]) -> None:
         self._session.report(
             "CT111",
-            f"{region.path.name} draws random numbers from {' and '.join(names)}, and its replay starts from another state: it "
-            f"drops or samples other elements than its forward did.",
+            f"{region.path.name} draws random numbers from {' and '.join(names)}, and its replay starts from another "
+            f"state: it drops or samples other elements than its forward did.",
             region,
             detail={"generators": names},
         )
 
-    def _settings(self, region: Region, changed: "dict[str, tuple[str, str]]") -> None:
+    def _settings(self, region: Region, changed: dict[str, tuple[str, str]]) -> None:
         listed = "; ".join(f"{name} {before} -> {after}" for name, (before, after) in sorted(changed.items()))
         self._session.report(
             "CT117",

@@ -61,12 +61,13 @@ class ValuesCheck(Check):
         session = self._session
         self._session.report(
             "CT110",
-            f"{describe_tensor(session, region, slot)} in {region.path.name} has other values in the replay: {far.differing} of "
-            f"{far.sampled} sampled elements differ, most at position {far.index} ({far.before:.6g} -> {far.after:.6g}).",
+            f"{describe_tensor(session, region, slot)} in {region.path.name} has other values in the replay: "
+            f"{far.differing} of {far.sampled} sampled elements differ, most at position {far.at} "
+            f"({far.before:.6g} -> {far.after:.6g}).",
             region,
             slot=slot,
             captured=named_facts(session, region.captured[slot]),
             produced=named_facts(session, region.produced[slot]),
-            detail={"sampled": far.sampled, "differing": far.differing, "index": far.index,
+            detail={"sampled": far.sampled, "differing": far.differing, "index": far.at,
                     "captured_value": far.before, "produced_value": far.after},
         )  # fmt: skip

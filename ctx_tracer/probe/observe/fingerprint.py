@@ -37,7 +37,7 @@ class Deviation(NamedTuple):
 
     differing: int  # how many of the sampled elements
     sampled: int
-    index: int  # flat position of the largest difference
+    at: int  # flat position of the largest difference
     before: float
     after: float
 
@@ -54,7 +54,7 @@ def fingerprint(tensor: Any, observation: Observation) -> Optional[Fingerprint]:
         return None
     step = max(count // SAMPLES, 1)
     # The last element too: what grows or shifts shows at the end first.
-    indices = tuple(dict.fromkeys([*range(0, count, step)][:SAMPLES] + [count - 1]))
+    indices = tuple(dict.fromkeys((*range(0, step * SAMPLES, step)[: min(SAMPLES, count)], count - 1)))
     start = tensor.data_ptr()
     read = ctypes.string_at
     elements = b"".join(read(start + size * _offset(index, shape, strides), size) for index in indices)
@@ -72,7 +72,7 @@ def deviation(before: Fingerprint, after: Fingerprint) -> Optional[Deviation]:
     typical = math.sqrt(sum(x * x for x in finite) / len(finite)) if finite else 0.0
     far: List[Tuple[float, int]] = []
     for position, (x, y) in enumerate(zip(a, b)):
-        if x == y or (x != x and y != y):
+        if x == y or (math.isnan(x) and math.isnan(y)):
             continue
         distance = abs(x - y)
         if not distance <= tolerance * max(abs(x), abs(y), typical):  # a NaN is never within

@@ -7,6 +7,7 @@ asked).
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer.model import Facts
@@ -44,7 +45,7 @@ class Observer:
 
     def is_tensor(self, value: Any) -> bool:
         """Whether `value` is an eager tensor (dense, dist or a parameter)."""
-        return isinstance(value, self._tensor_type)
+        return issubclass(type(value), self._tensor_type)  # a lazy proxy among arguments would resolve for isinstance
 
     def read(self, tensor: Any) -> Observation:
         """What `tensor` is now. A fact that cannot be read is None; never raises for the state a tensor is in."""
@@ -118,11 +119,12 @@ class Observer:
         if mesh is None or not mesh.process_ids:  # an undefined dist tensor answers with an empty mesh
             return None
         for known, name in self._meshes:
-            if known is mesh or known == mesh:
+            if known == mesh:
                 return name
         name = f"{list(mesh.process_ids)} shape {list(mesh.shape)} axes {', '.join(mesh.dim_names)}"
         if len(self._meshes) < 64:  # a job that makes a mesh per step must not make this list grow
-            self._meshes.append((mesh, name))
+            # A copy: Paddle's own object points into the tensor, and is another mesh once that tensor is gone.
+            self._meshes.append((copy.copy(mesh), name))
         return name
 
 

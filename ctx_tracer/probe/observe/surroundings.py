@@ -13,7 +13,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 def generators(paddle: Any) -> Dict[str, int]:
     """A hash of the state of every generator a block may draw from. Reading a state draws nothing."""
-    states = {"paddle": hash(tuple(_plain(state) for state in paddle.get_rng_state())), "python": hash(random.getstate())}
+    states = {
+        "paddle": hash(tuple(_plain(state) for state in paddle.get_rng_state())),
+        "python": hash(random.getstate()),
+    }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state = numpy.random.get_state()

@@ -34,10 +34,10 @@ class BackwardSeam:
         def run(*args: Any, **kwargs: Any) -> Any:
             if thread.backward_depth or not guard.enabled:
                 return original(*args, **kwargs)
-            thread.backward_depth += 1
-            began(args, leaves_grads)
             grad_mode = paddle.is_grad_enabled()
+            thread.backward_depth += 1
             try:
+                began(args, leaves_grads)
                 result = original(*args, **kwargs)
             except BaseException as error:
                 thread.backward_depth -= 1

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from types import FunctionType
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call
@@ -35,7 +36,6 @@ class HookSeam:
         self._session = session
         self._lifecycle = lifecycle
         self._failed = failed
-        self._unpacking: List[Tuple[Region, Hook]] = []
 
     def patch(self, paddle: Any, patches: Patches, guard: Guard) -> None:
         """Patch `paddle.autograd.saved_tensors_hooks`."""
@@ -47,7 +47,8 @@ class HookSeam:
 
         @functools.wraps(original_init)
         def init(this: Any, pack_hook: Hook, unpack_hook: Hook) -> None:
-            if getattr(pack_hook, "__qualname__", "").startswith(_OUTER):
+            # By its type first: an object of the user's may compute what it is asked for.
+            if type(pack_hook) is FunctionType and pack_hook.__qualname__.startswith(_OUTER):
                 pair = decorate(this, pack_hook, unpack_hook)
                 if pair is not None:
                     pack_hook, unpack_hook = pair
@@ -65,9 +66,10 @@ class HookSeam:
 
     def _decorate(self, pair: Any, pack_hook: Hook, unpack_hook: Hook) -> Optional[Tuple[Hook, Hook]]:
         if pack_hook.__qualname__.endswith(_INNER):
-            if not self._unpacking:
+            unpacking = self._session.thread.unpacking
+            if not unpacking:
                 return None  # captured before the probe was there: nothing to compare with
-            region, outer_unpack = self._unpacking[-1]
+            region, outer_unpack = unpacking[-1]
             call = _call(outer_unpack)
             self._lifecycle.replaying(region)
             self._lifecycle.inputs_held(region, call)
@@ -113,10 +115,11 @@ class HookSeam:
         return inner_pack
 
     def _outer_unpack(self, region: Region, unpack_hook: Hook, slots: Dict[int, int]) -> Hook:
-        raised, serve, unpacking = self._replay_raised, self._serve, self._unpacking
+        raised, serve, thread = self._replay_raised, self._serve, self._session.thread
 
         @functools.wraps(unpack_hook)
         def unpack(holder: Any) -> Any:
+            unpacking = thread.unpacking
             unpacking.append((region, unpack_hook))
             try:
                 tensor = unpack_hook(holder)

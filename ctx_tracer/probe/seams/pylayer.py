@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call
@@ -18,7 +18,15 @@ from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.seams.reentrant import REGION, recompute_layers
 from ctx_tracer.probe.session import Session
 
-_SAVED = "_ctx_tracer_saved"  # on the ctx: which slots of which region it saved
+_SAVED = "_ctx_tracer_saved"  # on the ctx: a Saved
+
+
+class _Applied(NamedTuple):
+    """A PyLayer being applied inside a region."""
+
+    region: Region
+    position: int  # among the region's PyLayers in this pass
+    saved: Saved
 
 
 class PyLayerSeam:
@@ -38,6 +46,7 @@ class PyLayerSeam:
         context = paddle.autograd.py_layer.PyLayerContext
         original_save, original_saved = context.save_for_backward, context.saved_tensor
         saving, serving, held = guard(self._saving), guard(self._serving), guard(self._held)
+        thread = self._session.thread
 
         @functools.wraps(original_save)
         def save_for_backward(this: Any, *tensors: Any) -> None:
@@ -48,12 +57,11 @@ class PyLayerSeam:
         def saved_tensor(this: Any) -> Any:
             tensors = original_saved(this)
             saved = getattr(this, _SAVED, None)
-            if saved is not None:
-                serving(saved, tensors)
-            else:
-                region = getattr(this, REGION, None)
-                if region is not None:
-                    held(this, region, tensors)
+            region = getattr(this, REGION, None)
+            if region is not None:
+                held(this, region, tensors)
+            elif saved is not None or thread.consuming is not None:
+                serving(this, saved, tensors)
             return tensors
 
         patches.set(context, "save_for_backward", save_for_backward)
@@ -61,15 +69,15 @@ class PyLayerSeam:
 
     def _patch_apply(self, paddle: Any, patches: Patches, guard: Guard) -> None:
         py_layer = paddle.autograd.PyLayer
-        # Inherited from C, so there is nothing of PyLayer's own to keep: it is looked up as Python would.
-        inherited = py_layer.__mro__[1]
+        # Inherited from C, unless another tool was here before us. Bound anew for each class, as Python would.
+        unbound = py_layer.__dict__.get("apply") or py_layer.__mro__[1].__dict__["apply"]
         recompute = frozenset(owner for owner, _ in recompute_layers())
         before, after, raised = guard(self._before), guard(self._after), guard(self._raised)
         around, done = guard(self._before_recompute), guard(self._after_recompute)
 
-        @functools.wraps(inherited.apply)
+        @functools.wraps(py_layer.apply)
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            original = inherited.__dict__["apply"].__get__(None, cls)
+            original = unbound.__get__(None, cls)
             if cls in recompute:
                 outer = around()
                 outputs = original(*args, **kwargs)
@@ -89,7 +97,7 @@ class PyLayerSeam:
 
     # --- a PyLayer of the user's, inside a region ---
 
-    def _before(self, cls: type, args: Tuple[Any, ...]) -> Optional[Tuple[Region, int, int]]:
+    def _before(self, cls: type, args: Tuple[Any, ...]) -> Optional[_Applied]:
         thread = self._session.thread
         if not thread.open:
             return None
@@ -98,43 +106,50 @@ class PyLayerSeam:
         region.py_layers += 1
         if region.path.mode != model.HOOK and region.state == "replaying":
             self._returned.replaying(region, cls, position, self._session.tensors(args))
-        thread.applying.append(None)
-        return region, position, len(region.captured)
+        saved = Saved(region, len(region.captured), cls)
+        thread.applying.append(saved)
+        return _Applied(region, position, saved)
 
-    def _after(self, token: Tuple[Region, int, int], cls: type, args: Tuple[Any, ...], outputs: Any) -> None:
-        region, position, first_slot = token
-        ctx = self._session.thread.applying.pop()
+    def _after(self, applied: _Applied, cls: type, args: Tuple[Any, ...], outputs: Any) -> None:
+        region, position, saved = applied
+        self._session.thread.applying.pop()
         if region.state != "capturing":
             return
         if region.path.mode != model.HOOK:
             inputs, made = self._session.tensors(args), self._session.tensors((outputs,))
             self._returned.captured(region, cls, position, inputs, made)
-        elif ctx is not None and len(region.captured) > first_slot:
-            setattr(ctx, _SAVED, Saved(region, first_slot, len(region.captured) - first_slot, cls))
+        else:
+            saved.slots = len(region.captured) - saved.first_slot
 
-    def _raised(self, token: Optional[Tuple[Region, int, int]], cls: type, error: BaseException) -> None:
-        if token is None:
+    def _raised(self, applied: Optional[_Applied], cls: type, error: BaseException) -> None:
+        if applied is None:
             return
-        region, position, _ = token
+        region, position, _ = applied
         self._session.thread.applying.pop()
         if region.path.mode != model.HOOK and region.state == "replaying":
             self._returned.raised(region, cls, position, error)
 
     def _saving(self, ctx: Any) -> None:
+        # Only the ctx holds this, never we the ctx: it would live longer than without us, and its tensors with it.
         applying = self._session.thread.applying
-        if applying:
-            applying[-1] = ctx
+        if applying and applying[-1].py_layer is ctx._forward_cls:
+            setattr(ctx, _SAVED, applying[-1])
 
-    def _serving(self, saved: Saved, tensors: Any) -> None:
-        self._failed.served(saved.py_layer)
-        self._served.check(saved, self._flat(tensors))
+    def _serving(self, ctx: Any, saved: Optional[Saved], tensors: Any) -> None:
+        self._failed.served(ctx._forward_cls, saved.region if saved is not None else None)
+        if saved is not None and saved.slots:
+            self._served.check(saved, self._flat(tensors))
 
     def _held(self, ctx: Any, region: Region, tensors: Any) -> None:
         """Recompute's own PyLayer takes back the inputs it held."""
-        self._lifecycle.inputs_held(region, Call(ctx.run_function, tuple(self._flat(tensors)), {}))
+        function = getattr(ctx.run_function, "replays", ctx.run_function)
+        self._lifecycle.inputs_held(region, Call(function, tuple(self._flat(tensors)), {}))
 
     def _flat(self, tensors: Any) -> List[Any]:
-        return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+        """In the order in which autograd took them: those of a nested tuple one by one, None as a slot of its own."""
+        if type(tensors) in (list, tuple):
+            return [tensor for item in tensors for tensor in self._flat(item)]
+        return [tensors]
 
     # --- recompute's own PyLayer ---
 

@@ -79,6 +79,7 @@ class ReentrantSeam:
                 outputs(region, call, result)
                 return result
 
+            replay.replays = run_function  # type: ignore[attr-defined]  # for whoever asks the ctx what it runs
             start(region)
             ctx.run_function = replay
             try:

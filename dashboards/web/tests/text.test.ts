@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { clip, pieces, shown, visible, webLink } from '../src/lib/text'
+import { clip, cut, headline, pieces, shown, visible, webLink } from '../src/lib/text'
 
 const code = (sentence: string): string[] => pieces(sentence).flatMap((piece) => (piece.code ? [piece.text] : []))
 
@@ -20,6 +20,10 @@ describe('clip', () => {
     expect(clip('model.layers.0.mlp.weight', 11)).toBe('model…eight')
     expect(clip('short', 11)).toBe('short')
   })
+  it('cuts prose at its end', () => {
+    expect(cut('one two three', 9)).toBe('one two…')
+    expect(cut('short', 9)).toBe('short')
+  })
   it('bounds a megabyte, also one that grows when made visible', () => {
     expect(shown('x'.repeat(1 << 20), 80)).toHaveLength(80)
     expect(shown('\u202e'.repeat(1 << 20), 80)).toHaveLength(80)
@@ -39,6 +43,19 @@ describe('pieces', () => {
     for (const text of ['', '  ', '(a.b)', 'a.b. c_d, "e=f"?', '...', '[Shard(1), Replicate()]']) {
       expect(pieces(text).map((piece) => piece.text).join('')).toBe(text)
     }
+  })
+})
+
+describe('headline', () => {
+  it.each([
+    ['Rank 0: w in blocks.0 lost it (e.g. here). Use x.clone(). And 1 more finding.', 'Rank 0: w in blocks.0 lost it (e.g. here).'],
+    ['Healthy, step 1,204, 8 ranks.', 'Healthy, step 1,204, 8 ranks.'],
+    ['See model.py for it, version 3.1.1 and later', 'See model.py for it, version 3.1.1 and later'],
+    ['Is it so? "Yes." It is.', 'Is it so?'],
+  ])('of %s', (text, first) => {
+    const [head, rest] = headline(text)
+    expect(head).toBe(first)
+    expect(`${head} ${rest}`.trimEnd()).toBe(text)
   })
 })
 

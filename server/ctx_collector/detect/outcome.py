@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert, remedy_of
+from ctx_collector.detect.heatmap import natural
 from ctx_collector.detect.state import Rank, Run
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
 from ctx_tracer.verdict.text import sentence
@@ -46,7 +48,25 @@ def run_status(run: Run, now_ns: int) -> str:
 
 def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
     """Firing before resolved, then by severity, then the newest first."""
-    return sorted(alerts, key=lambda a: (a.state == FIRING, SEVERITIES.index(a.severity), a.last_seen_ns), reverse=True)
+    return sorted(alerts, key=lambda alert: (*_badness(alert), -alert.last_seen_ns, *_place(alert)))
+
+
+def earliest_worst(alerts: Iterable[Alert]) -> Alert:
+    """The alert to tell first: of the worst, the one that began it; it does not change with every step."""
+    return min(alerts, key=lambda alert: (*_badness(alert), *_place(alert)))
+
+
+def _badness(alert: Alert) -> tuple[bool, int]:
+    return (alert.state != FIRING, -SEVERITIES.index(alert.severity))
+
+
+def _place(alert: Alert) -> tuple[Any, ...]:
+    """When and where it began; the fingerprint leaves no order to chance."""
+    first = alert.first_step
+    name, mode = alert.region_key or ("", "")
+    slot = alert.finding["slot"]
+    when = float("inf") if first is None else first
+    return (when, natural(name), mode, -1 if slot is None else slot, alert.rule, alert.fingerprint)
 
 
 def outcome(run: Run, now_ns: int) -> Outcome:
@@ -58,7 +78,7 @@ def outcome(run: Run, now_ns: int) -> Outcome:
     status = run_status(run, now_ns)
     serious = [alert for alert in run.alerts.values() if alert.severity != "info"]
     if serious:
-        return Outcome(status, MISMATCH, _mismatch_sentence(worst_first(serious)))
+        return Outcome(status, MISMATCH, _mismatch_sentence(serious))
     reasons = _unseen(run, status, now_ns)
     if reasons:
         where = "" if run.step is None else f" at step {run.step:,}"
@@ -94,7 +114,7 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
 
 def _mismatch_sentence(alerts: list[Alert]) -> str:
     """As the report says it, from the worst alert."""
-    worst = alerts[0]
+    worst = earliest_worst(alerts)
     told = {
         **worst.finding,
         "ranks": sorted(worst.ranks),
@@ -102,7 +122,7 @@ def _mismatch_sentence(alerts: list[Alert]) -> str:
         "last_clean_step": worst.last_clean_step,
         "remedy": remedy_of(worst),
     }
-    others = [{"severity": alert.severity} for alert in alerts[1:]]
+    others = [{"severity": alert.severity} for alert in alerts if alert is not worst]
     text = sentence({"verdict": MISMATCH, "findings": [told, *others]})
     if worst.state != FIRING:
         text += f" Not seen again for {RESOLVE_STEPS} steps."

@@ -86,13 +86,14 @@ def decode_protobuf(body: bytes, limits: Limits, received_ns: int) -> Batch:
             if number == _RESOURCE_SPANS:
                 _resource_spans(body, walker, start, stop, limits, found)
     except TooManyFieldsError as error:
-        raise BadRequestError(413, f"more than {limits.spans} spans, scopes and resources in one request") from error
+        raise BadRequestError(413, f"more than {limits.spans} spans, scopes or resources in one request") from error
     except (WireError, DecodeError) as error:
         raise BadRequestError(400, f"the body is not an OTLP trace request: {error}") from error
     return Batch(found.rows, len(body), found.rejected)
 
 
 def _resource_spans(body: bytes, walker: Walker, start: int, stop: int, limits: Limits, found: _Collected) -> None:
+    found.count("resources")
     resource = Resource()
     scopes: list[tuple[int, int]] = []
     for number, begin, end in walker.submessages(start, stop):
@@ -102,6 +103,8 @@ def _resource_spans(body: bytes, walker: Walker, start: int, stop: int, limits: 
             resource.MergeFromString(body[begin:end])
         elif number == _SCOPE_SPANS:
             scopes.append((begin, end))
+    if not scopes:
+        return
     origin = _origin(resource)
     for scope_start, scope_stop in scopes:
         for number, begin, end in walker.submessages(scope_start, scope_stop):

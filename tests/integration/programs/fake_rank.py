@@ -4,7 +4,7 @@ Usage: fake_rank.py [action=value ...], carried out in order:
 steps=N        N healthy steps of one hook-mode region, recorded in full
 sleep=S        seconds to let pass after each further step
 finding=CT105  a finding in the region of the coming step (`again=N`: how often it occurs)
-open=replay    enter a replay and stay in it
+open=replay    enter a replay and stay in it;  hang=CT105  the same, with a finding
 signal=SEGV    die by it;  exit=3  exit with it;  hold=FILE  wait until FILE exists
 clean          close the record
 """
@@ -108,6 +108,11 @@ def open_replay(rank, _value):
         rank.write(state)
 
 
+def hang(rank, rule):
+    open_replay(rank, None)
+    rank.record.finding(rank.finding(rule))
+
+
 def hold(_rank, value):
     while not Path(value).exists():
         time.sleep(0.02)
@@ -119,6 +124,7 @@ ACTIONS = {
     "again": lambda rank, value: setattr(rank, "again", int(value)),
     "finding": lambda rank, value: rank.one_step(value),
     "open": open_replay,
+    "hang": hang,
     "hold": hold,
     "print": lambda _rank, value: print(value, flush=True),
     "clean": lambda rank, _value: rank.record.close(),

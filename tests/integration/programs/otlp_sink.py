@@ -1,11 +1,12 @@
 """A receiver of OTLP/HTTP that keeps what it is sent: one JSON line a span, appended to a file.
 
-Usage: otlp_sink.py PORT FILE [status=503]   (port 0: any; the port is printed)
+Usage: otlp_sink.py PORT FILE [status=503] [limit=BYTES] [sleep=S]   (port 0: any; the port is printed)
 """
 
 import gzip
 import json
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
+        time.sleep(float(OPTIONS.get("sleep", 0)))
         status = int(OPTIONS.get("status", 200))
         limit = int(OPTIONS.get("limit", 1 << 30))
         if len(body) > limit:

@@ -87,8 +87,19 @@ def test_a_look_between_any_two_instructions_sees_the_state_before_or_after(new_
     fill(writer, filling)
     before = state(writer)
     moments = []
-    at_every_instruction(lambda: OPERATIONS[operation](writer), lambda _: moments.append(state(writer)))
+    live = RecordReader(writer.path)
+    polled = live.poll()
+    lost = live.lost
+
+    def look(_):
+        moments.append(state(writer))
+        polled.extend(live.poll())
+
+    at_every_instruction(lambda: OPERATIONS[operation](writer), look)
     after = state(writer)
+    polled += live.poll()
+    assert live.lost == lost
+    assert [event.seq for event in polled] == list(range(lost + 1, after["events"][-1][0] + 1))
     assert len(moments) > 50
     assert after != before
     for moment in moments:

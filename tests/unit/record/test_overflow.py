@@ -15,7 +15,7 @@ RING = layout.areas(layout.MIN_SIZE).ring[1]
 sizes = st.lists(st.integers(0, RING // 4 - 100) | st.integers(0, 200), min_size=1, max_size=60)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30, deadline=None)
 @given(sizes)
 def test_a_late_reader_gets_the_newest_events_and_counts_the_others(new_writer, read_all, sizes):
     with TemporaryDirectory() as directory:
@@ -30,7 +30,7 @@ def test_a_late_reader_gets_the_newest_events_and_counts_the_others(new_writer, 
         assert [event.data for event in events] == written[lost:]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 4000) | st.just(-1), max_size=40))
 def test_a_reader_that_polls_now_and_then_misses_only_what_it_counts(new_writer, steps):
     with TemporaryDirectory() as directory:

@@ -5,7 +5,7 @@ import sys
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctx_tracer.model import Finding, Region
@@ -45,12 +45,14 @@ anything = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(anything)
 def test_anything_is_json_that_is_also_utf8(value):
     back = json.loads(encode(value).decode("ascii"), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     json.dumps(back, ensure_ascii=False).encode("utf-8")
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text(st.characters()), anything)
 def test_a_record_takes_anything_under_any_name(new_writer, tmp_path_factory, kind, value):
     writer = new_writer(tmp_path_factory.mktemp("record"))

@@ -2,15 +2,15 @@
 
 import os
 import stat
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctx_tracer.model import Facts, Finding, Region
+from ctx_tracer.model import Facts, Finding, Identity, Region
 from ctx_tracer.record import layout
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.record.reader import RecordReader
@@ -154,6 +154,7 @@ operations = st.one_of(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(sequence=st.lists(operations | st.just(("poll",)), max_size=80))
 def test_any_sequence_of_operations_reads_back_equal(sequence, new_writer, identity):
     with TemporaryDirectory() as directory:
@@ -284,3 +285,42 @@ def test_a_region_that_never_ended_is_replaced_when_its_token_opens_again(tmp_pa
     writer.region("replaying", 5, 1, 0, 0, 0, 0, 0)
     activities = RecordReader(writer.path).progress().activities
     assert [(a.state, a.token) for a in activities] == [("capturing", 6), ("replaying", 5)]
+
+
+def test_every_field_of_a_finding_and_of_an_identity_is_kept(tmp_path):
+    region = Region("layers.3", ordinal=2, source="train.py:42", mode="ctx")
+    finding = Finding(
+        "CT105",
+        (1, 3),
+        (10, 11),
+        region,
+        4,
+        {"name": "w"},
+        5,
+        6,
+        7,
+        8,
+        9,
+        {"shape": [1]},
+        {"shape": [2]},
+        {},
+        ("shape",),
+    )
+    rest = {"message": "m", "remedy": "r", "severity": "info", "known_issue": {"id": "74075"}, "detail": {"a": 1}}
+    finding = replace(finding, **rest)
+    assert all(getattr(finding, field.name) != field.default for field in fields(Finding))
+    identity = Identity("r", 1, 2, 3, 4, 5, "h", 6, "3.3.1", "3.11", "0.1", ("python", "a b"), 7, {"mp": 1})
+    assert all(getattr(identity, field.name) != field.default for field in fields(Identity))
+    writer = RecordWriter.create(str(tmp_path), identity)
+    writer.finding(finding)
+    reader = RecordReader(writer.path)
+    assert reader.findings() == [finding]
+    assert reader.identity == identity
+
+
+def test_an_identity_that_does_not_fit_is_cut(tmp_path, identity):
+    long = replace(identity, command=("x" * 5000,) * 50, host="\U0001f600" * 5000, run="\ud800" * 5000)
+    found = RecordReader(RecordWriter.create(str(tmp_path), long).path).identity
+    assert (found.rank, found.pid, found.axes) == (identity.rank, identity.pid, identity.axes)
+    assert found.host.startswith("\U0001f600")
+    assert found.run.startswith("\\ud800")

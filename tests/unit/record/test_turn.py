@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from ctx_tracer.record.turn import MAX_PENDING, Turn
+from ctx_tracer.record.turn import MAX_LOST, MAX_PENDING, Turn
 
 
 def make():
-    overflow = []
-    return Turn(lambda: overflow.append(1)), overflow
+    lost = []
+    return Turn(lost.append), lost
 
 
 def test_an_operation_that_comes_while_another_runs_is_run_after_it():
@@ -28,7 +28,7 @@ def test_an_operation_that_comes_while_another_runs_is_run_after_it():
 
 
 def test_what_a_full_queue_refuses_is_counted():
-    turn, overflow = make()
+    turn, lost = make()
     seen = []
 
     def outer():
@@ -37,7 +37,7 @@ def test_what_a_full_queue_refuses_is_counted():
 
     turn.take(outer)
     assert seen == list(range(MAX_PENDING))
-    assert len(overflow) == 3
+    assert lost == [3]
 
 
 def test_an_operation_that_raises_gives_the_place_back_and_keeps_the_queue():
@@ -75,8 +75,22 @@ def test_the_end_waits_for_the_holder_and_comes_through_a_full_queue():
     assert seen == ["outer", *range(MAX_PENDING), "end"]
 
 
+def test_a_place_whose_holder_is_gone_is_taken_over():
+    turn, lost = make()
+    seen = []
+    turn.holder[0] = object()
+    for number in range(MAX_PENDING + MAX_LOST):
+        turn.take(seen.append, number)
+    assert seen == []
+    turn.take(seen.append, "one too many")
+    assert seen == list(range(MAX_PENDING))
+    assert lost == [MAX_LOST + 1]
+    turn.take(seen.append, "own")
+    assert seen[-1] == "own"
+
+
 def test_threads_keep_their_order_and_lose_only_what_is_counted():
-    turn, overflow = make()
+    turn, lost = make()
     seen = []
     each = 5000
 
@@ -94,9 +108,10 @@ def test_threads_keep_their_order_and_lose_only_what_is_counted():
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert len(seen) + len(overflow) == 4 * each
+    assert len(seen) + sum(lost) == 4 * each
     for name in range(4):
         own = [number for who, number in seen if who == name]
         assert own == sorted(set(own))
     assert not turn.pending
+    assert not turn.lost
     assert not turn.holder

@@ -54,7 +54,7 @@ function escape(target: EventTarget | null): void {
     } else input.blur()
     return
   }
-  const up = parent(router.route)
+  const up = router.up ?? parent(router.route)
   if (up) router.go(up)
 }
 

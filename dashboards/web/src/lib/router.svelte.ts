@@ -10,6 +10,9 @@ class Router {
   /** Changes with every page shown, also with the same one shown again after Back. */
   key = $state(location.pathname + location.search)
 
+  /** The page above, where the URL alone does not tell it: an alert's run. */
+  up: string | null = null
+
   start(): () => void {
     const back = (): void => this.#show()
     const click = (event: MouseEvent): void => {
@@ -36,6 +39,7 @@ class Router {
   }
 
   #show(): void {
+    this.up = null
     this.route = read()
     this.key = location.pathname + location.search
   }

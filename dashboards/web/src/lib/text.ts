@@ -27,6 +27,11 @@ export function clip(text: string, limit: number): string {
   return `${text.slice(0, head)}…${text.slice(text.length - (limit - 1 - head))}`.toWellFormed()
 }
 
+/** At most `limit` characters with the end left out, as one cuts prose. */
+export function cut(text: string, limit: number): string {
+  return text.length <= limit ? text : `${text.slice(0, limit - 1).trimEnd()}…`.toWellFormed()
+}
+
 /** `visible` for the screen: the input is bounded first, so that a name of a megabyte costs nothing. */
 export function shown(text: string, limit: number): string {
   return clip(visible(clip(text, ESCAPE_LIMIT)), limit)
@@ -72,6 +77,12 @@ export function pieces(sentence: string): Piece[] {
   }
   if (done < sentence.length) found.push({ text: sentence.slice(done), code: false })
   return found
+}
+
+/** A text as its first sentence and what follows: the one is a headline, the other is read after it. */
+export function headline(text: string): [string, string] {
+  const match = /^.+?(?<!\b(?:e\.g|i\.e|cf|vs))[.!?]\s+(?=[\p{Lu}"'(])/su.exec(text.slice(0, ESCAPE_LIMIT))
+  return match ? [match[0].trimEnd(), text.slice(match[0].length)] : [text, '']
 }
 
 /** A link that may be followed: http(s) only. Null for anything else a wire may carry. */

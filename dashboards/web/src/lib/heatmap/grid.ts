@@ -105,13 +105,22 @@ export function tally(grid: Grid): number[] {
   return counts
 }
 
-/** The next cell after (or, backwards, before) `from` that is neither a match nor unseen, wrapping round; null if none. */
+/** Neither a match nor unseen, and the first of its block: neither the rank above nor the region before is in that state. */
+function corner(grid: Grid, i: number): boolean {
+  const state = grid.cells[i]!
+  if (state <= MATCH) return false
+  const above = i >= grid.columns && grid.cells[i - grid.columns] === state
+  const before = i % grid.columns > 0 && grid.cells[i - 1] === state
+  return !above && !before
+}
+
+/** The next block of findings after (or, backwards, before) `from`, by its first cell, wrapping round; null if none. */
 export function nextFinding(grid: Grid, from: { row: number; column: number }, forward: boolean): { row: number; column: number } | null {
   const total = grid.cells.length
   const start = from.row * grid.columns + from.column
   for (let n = 1; n <= total; n++) {
     const i = (start + (forward ? n : total * 2 - n)) % total
-    if (grid.cells[i]! > MATCH) return { row: Math.floor(i / grid.columns), column: i % grid.columns }
+    if (corner(grid, i)) return { row: Math.floor(i / grid.columns), column: i % grid.columns }
   }
   return null
 }

@@ -1,0 +1,91 @@
+"""Commands that need no collector, as a person or a script sees them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ctx_tracer
+from ctx_tracer.cli.render import plain, ranges, steps
+from ctx_tracer.rules import RULES
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ctx_tracer.cli", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_help_names_every_command_and_loads_nothing_heavy() -> None:
+    done = command("--help")
+    assert done.returncode == 0
+    for name in ("run", "serve", "runs", "alerts", "show", "explain", "report", "version"):
+        assert f"  {name} " in done.stdout
+    code = (
+        "import sys\nfrom ctx_tracer.cli import main\nsys.argv = ['ctx-tracer', '--help']\n"
+        "try:\n main()\nexcept SystemExit:\n pass\n"
+        "print(*[m for m in ('opentelemetry', 'requests', 'google', 'ctx_collector', 'paddle') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+
+
+def test_version() -> None:
+    assert command("version").stdout == f"{ctx_tracer.__version__}\n"
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_explain(rule: str) -> None:
+    done = command("explain", rule)
+    assert done.returncode == 0
+    assert RULES[rule].remedy in done.stdout
+    assert "\x1b" not in done.stdout, "no colour where there is no terminal"
+
+
+def test_explain_knows_names_and_small_letters() -> None:
+    assert command("explain", "placements-changed").stdout == command("explain", "ct105").stdout
+    assert json.loads(command("explain", "CT105", "--json").stdout)["id"] == "CT105"
+
+
+def test_explain_names_the_nearest_rules() -> None:
+    done = command("explain", "placement-changes")
+    assert done.returncode == 2
+    assert "did you mean CT105" in done.stderr
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"version": 2}'])
+def test_a_file_that_is_no_report(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "report.json"
+    if text is not None:
+        file.write_text(text)
+    done = command("report", str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--report FILE" in done.stderr
+
+
+def test_usage() -> None:
+    assert command("no-such-command").returncode == 2
+    assert command("show").returncode == 2
+    assert command("alerts", "--severity", "bad").returncode == 2
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    code = f"{sys.executable} -m ctx_tracer.cli explain CT105 | head -c 1"
+    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def test_small_words() -> None:
+    assert ranges([3, 0, 1, 2, 7, 7]) == "0-3, 7"
+    assert ranges([]) == "-"
+    assert steps({"first": 3, "last": 3}) == "3"
+    assert steps({"first": 3, "last": 9}) == "3-9"
+    assert steps({"first": None, "last": None}) == "-"
+    assert (
+        plain("a\x1b[31m\nb\u202e")
+        == "a\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+    )
