@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctx_tracer import model, semconv
 from ctx_tracer.daemon.attributes import exception_event, finding_event, region_attributes, slot_arrays
+from ctx_tracer.daemon.tally import Tally
 from ctx_tracer.daemon.telemetry import Event, SpanData, SpanName, Telemetry
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.verdict.merge import severity
@@ -62,17 +63,15 @@ class SpanBuilder:
         self._prepare = prepare
         self._open: dict[int, _Open] = {}
         self._loose: list[tuple[int, Finding]] = []  # findings for the step's span
-        self._sent: dict[tuple[Any, ...], int] = {}  # key of a finding -> the count that was sent
-        self._newest: dict[tuple[Any, ...], Finding] = {}
-        self._coming: set[tuple[Any, ...]] = set()  # keys of findings whose event is further on in this batch
+        self._tally = Tally(started_ns)
         self._step_began = started_ns
         self._step = 0
         self.evicted = 0  # regions given up because too many were open
 
     def batch(self, events: Sequence[RecordEvent], findings: Iterable[Finding], dropped: Mapping[str, int]) -> None:
         """What one look at the record brought: new events, all findings as they stand, losses so far by reason."""
-        self._newest = {finding.key: finding for finding in findings}
-        self._coming = {e.finding.key for e in events if isinstance(e, FindingEvent) and e.finding is not None}
+        coming = [e.finding for e in events if isinstance(e, FindingEvent) and e.finding is not None]
+        self._tally.look(findings, coming)
         last_step = max((i for i, event in enumerate(events) if isinstance(event, StepEvent)), default=-1)
         for index, event in enumerate(events):
             if isinstance(event, RegionEvent):
@@ -111,7 +110,7 @@ class SpanBuilder:
         for region in list(self._open.values()):
             if region.worth_showing or region.latest.state in ("replaying", "consuming", "capturing"):
                 self._region_spans(region, now_ns, "the process ended here")
-        self._catch_up(now_ns)
+        self._catch_up(now_ns, everything=True)
         attributes: dict[str, Any] = {semconv.STEP: step}
         if exit is not None and exit.code is not None:
             attributes[semconv.EXIT_CODE] = exit.code
@@ -161,10 +160,8 @@ class SpanBuilder:
             region.produced = slots
 
     def _finding(self, time_ns: int, finding: Finding) -> None:
-        self._coming.discard(finding.key)
-        if finding.key in self._sent:
+        if not self._tally.first(finding):
             return
-        self._sent[finding.key] = 0
         region = self._region_of(finding)
         (region.findings if region is not None else self._loose).append((time_ns, finding))
 
@@ -180,14 +177,11 @@ class SpanBuilder:
                 found = region
         return found
 
-    def _catch_up(self, time_ns: int) -> None:
+    def _catch_up(self, time_ns: int, *, everything: bool = False) -> None:
         """Findings that occurred again, and any whose event was lost, go to the step that ends now."""
         waiting = {finding.key for region in self._open.values() for _, finding in region.findings}
         waiting.update(finding.key for _, finding in self._loose)
-        waiting |= self._coming
-        for key, finding in self._newest.items():
-            if key not in waiting and self._sent.get(key, -1) != finding.count:
-                self._loose.append((time_ns, finding))
+        self._loose += [(time_ns, f) for f in self._tally.due(time_ns, waiting, everything=everything)]
 
     # Spans
 
@@ -282,9 +276,7 @@ class SpanBuilder:
         return taken
 
     def _finding_event(self, time_ns: int, finding: Finding) -> Event:
-        current = self._newest.get(finding.key, finding)
-        self._sent[finding.key] = current.count
-        return finding_event(time_ns, self._prepare(current))
+        return finding_event(time_ns, self._prepare(self._tally.current(finding, time_ns)))
 
 
 def _verdict(region: _Open, error: str | None) -> str:

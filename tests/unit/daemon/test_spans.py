@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ctx_tracer.daemon.attributes import slot_arrays
 from ctx_tracer.daemon.spans import PATIENCE_NS, SpanBuilder
+from ctx_tracer.daemon.tally import UPDATES_A_SECOND
 from ctx_tracer.daemon.telemetry import Telemetry
 from ctx_tracer.model import Finding, Identity, Region
 from ctx_tracer.record.layout import STATES, Definition, DetailEvent, Event, FindingEvent, RegionEvent, StepEvent
@@ -132,6 +133,30 @@ def test_a_finding_whose_event_was_overwritten_is_told_all_the_same() -> None:
     assert story.told() == [("train step", 0, [1])]
     assert _attributes(story.kept.spans[0])["ctx_tracer.dropped.ring_overwritten"] == 3
     assert "ctx_tracer.dropped.findings_full" not in _attributes(story.kept.spans[0])
+
+
+def test_thousands_of_findings_take_turns_and_all_come_to_their_last_count() -> None:
+    story = Story()
+    many = [replace(FINDING, slot=slot) for slot in range(1000)]
+    for finding in many:
+        story.finding(finding)
+    story.step(0)
+    story.read(*many)
+    assert len(story.kept.spans[-1].events) == 1000, "each is told the first time"
+    many = [replace(finding, count=2) for finding in many]
+    for step in (1, 2):
+        story.step(step)
+        story.read(*many)
+        assert len(story.kept.spans[-1].events) <= UPDATES_A_SECOND
+    told = [json.loads(event.attributes["ctx.finding.json"])["slot"] for event in story.kept.spans[1].events]
+    assert len(set(told)) == UPDATES_A_SECOND
+    story.builder.ended(Exit(code=0), story.now, [], 3)
+    counts = {
+        json.loads(event.attributes["ctx.finding.json"])["slot"]: _count(event)
+        for span in story.kept.spans
+        for event in span.events
+    }
+    assert counts == dict.fromkeys(range(1000), 2)
 
 
 def test_a_finding_does_not_wait_for_a_step_of_minutes() -> None:
