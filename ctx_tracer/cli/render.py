@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ctx_tracer.model import UNDECIDED
+
 if TYPE_CHECKING:
     from ctx_tracer.attach.run import Outcome
 
@@ -77,7 +79,8 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
             ("rank", "pid", "end", "doing"),
             [(p["rank"], p["pid"], p["exit"]["signal"] or f"exit code {p['exit']['code']}", p["last"]) for p in ended],
         )
-    for reason in report["undecided"]:
+    # The sentence of an undecided run carries the first reason.
+    for reason in report["undecided"][1 if verdict == UNDECIDED else 0 :]:
         out.print(Text(f"Not decided: {plain(reason)}"))
     if report["dropped"]:
         lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
