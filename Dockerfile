@@ -36,14 +36,22 @@ ARG PADDLE_PACKAGE="paddlepaddle-gpu==3.3.1"
 # Paddle's own index for a version of CUDA; the newer GPU packages are there only.
 ARG PADDLE_INDEX="https://www.paddlepaddle.org.cn/packages/stable/cu126/"
 COPY --from=wheel /wheels /wheels
-# One resolution, so that pip picks the OpenTelemetry that fits this Paddle's protobuf. Paddle imports setuptools.
+COPY requirements/paddle-*.txt /tmp/requirements/
+# Slim images lack the OpenMP library that Paddle loads.
+# hadolint ignore=DL3008
+RUN if command -v apt-get >/dev/null; then \
+        apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*; \
+    fi
+# Paddle does not say which protobuf it works with, so the constraints of its version do. It imports setuptools.
 # hadolint ignore=DL3013
 RUN set -eu; \
     set -- "$(ls /wheels/ctx_tracer-*.whl)" 'setuptools>=65'; \
     if [ -n "${PADDLE_PACKAGE}" ]; then set -- "$@" "${PADDLE_PACKAGE}"; fi; \
     if [ -n "${PADDLE_INDEX}" ]; then set -- "$@" --extra-index-url "${PADDLE_INDEX}"; fi; \
+    version=${PADDLE_PACKAGE##*==}; constraints="/tmp/requirements/paddle-${version%.*}.txt"; \
+    if [ -f "$constraints" ]; then set -- "$@" -c "$constraints"; fi; \
     python3 -m pip install --no-cache-dir "$@"; \
-    rm -r /wheels
+    rm -r /wheels /tmp/requirements
 # Where the ranks' records lie until the daemon has read them: inside the container, never on a network file system.
 WORKDIR /workspace
 CMD ["ctx-tracer", "--help"]

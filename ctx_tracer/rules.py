@@ -208,7 +208,7 @@ y.sum().backward()
         severity="error",
         title="Random numbers differ in replay",
         meaning="The block draws random numbers (dropout, sampling), and its replay started from another state of that generator than its forward. It drops other elements the second time, so the gradients do not fit the loss.",
-        cause="preserve_rng_state=False, or a generator that this Paddle does not restore (numpy's and Python's before 3.1).",
+        cause="The block is recomputed with preserve_rng_state=False, or draws from a generator that this Paddle does not restore (numpy's and Python's before 3.1).",
         remedy="Leave preserve_rng_state at True; draw with Paddle's generator inside the block, or draw outside and pass the numbers in.",
         example="""\
 def block(x):
@@ -327,8 +327,8 @@ y.sum().backward()
         slug="replayed-twice",
         severity="error",
         title="Second backward through a recomputed block",
-        meaning="backward ran a second time over a graph that goes through a recomputed block. In hook mode Paddle 3 computes the block once more and the gradient is right; in reentrant mode, and in hook mode on Paddle 2.6, the process dies or raises.",
-        cause="backward(retain_graph=True) followed by another backward from the same loss.",
+        meaning="The program ran backward a second time over a graph that goes through a recomputed block. In hook mode Paddle 3 computes the block once more and the gradient is right; in reentrant mode, and in hook mode on Paddle 2.6, the process dies or raises.",
+        cause="The program calls backward(retain_graph=True) and then backward again from the same loss.",
         remedy="Use use_reentrant=False on Paddle 3, or add the losses and call backward once, or do not recompute this block.",
         example="""\
 loss = recompute(block, x).sum()

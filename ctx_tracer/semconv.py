@@ -43,7 +43,7 @@ REGION_NAME = "ctx.region.name"
 REGION_ORDINAL = "ctx.region.ordinal"
 REGION_SOURCE = "ctx.region.source"
 REGION_MODE = "ctx.region.mode"
-REGION_TOKEN = "ctx.region.token"  # number of this region within its process
+REGION_TOKEN = "ctx.region.token"  # noqa: S105, number of this region within its process
 REGION_VERDICT = "ctx.region.verdict"  # on replay: match | mismatch | undecided
 SLOT_COUNT = "ctx.slot.count"
 # Arrays, one element a slot

@@ -123,4 +123,5 @@ def _made(directory: Path, *, private: bool) -> Path:
 def _file_name(run: str) -> str:
     """`run` as one path element: unusual characters replaced, and a hash added where that lost something."""
     plain = re.sub(r"[^A-Za-z0-9._=-]", "_", run).lstrip(".")[:100]
-    return plain if plain and plain == run else f"{plain}-{hashlib.sha256(run.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    digest = hashlib.sha256(run.encode("utf-8", "surrogatepass")).hexdigest()
+    return plain if plain and plain == run else f"{plain}-{digest[:8]}"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ctx_tracer.cli.client import Client
 from ctx_tracer.cli.errors import CommandError
-from ctx_tracer.cli.render import console, plain, ranges, show_findings, show_report, show_table, steps, where
+from ctx_tracer.cli.render import console, plain, ranges, show_findings, show_table, show_whole_report, steps, where
 from ctx_tracer.model import REPORT_VERSION
 
 
@@ -156,7 +156,7 @@ def report(path: Path, *, as_json: bool) -> None:
     if as_json:
         show_json(found)
     else:
-        show_report(found, console())
+        show_whole_report(found, console())
 
 
 def _count(number: int, noun: str) -> str:

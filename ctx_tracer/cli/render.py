@@ -11,6 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ctx_tracer.model import UNDECIDED
+from ctx_tracer.verdict.text import finding_lines, lines
+
 if TYPE_CHECKING:
     from ctx_tracer.attach.run import Outcome
 
@@ -24,6 +27,7 @@ STYLES = {
 }
 # Of a table with more rows than a screen nobody reads the rest; `--json` has it all.
 MOST_ROWS = 30
+MOST_TOLD = 10  # in full; the table has the next twenty
 # Without a terminal there is no width to fit into: logs are read in wide windows and searched.
 _LOG_WIDTH = 160
 
@@ -54,6 +58,13 @@ def show_table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[obj
     out.file.write("".join(line.rstrip() + "\n" for line in drawn.get().splitlines()))
 
 
+def show_whole_report(report: Mapping[str, Any], out: Console) -> None:
+    """A report (docs/report.md) with all it says."""
+    for line in lines(report):
+        head, colon, _ = line.partition(":")
+        out.print(Text(plain(line), style=STYLES.get(head, "") if colon else ""))
+
+
 def show_outcome(outcome: Outcome) -> None:
     """What `run` says at the end, on standard error."""
     out = console(stderr=True)
@@ -65,7 +76,7 @@ def show_outcome(outcome: Outcome) -> None:
 
 
 def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> None:
-    """A report (docs/report.md)."""
+    """What matters of a report: findings, and what went wrong."""
     verdict = str(report["verdict"])
     out.print(Text(f"{prefix}{plain(report['sentence'])}", style=STYLES.get(verdict, "")))
     show_findings(report["findings"], out)
@@ -77,7 +88,8 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
             ("rank", "pid", "end", "doing"),
             [(p["rank"], p["pid"], p["exit"]["signal"] or f"exit code {p['exit']['code']}", p["last"]) for p in ended],
         )
-    for reason in report["undecided"]:
+    # The sentence of an undecided run carries the first reason.
+    for reason in report["undecided"][1 if verdict == UNDECIDED else 0 :]:
         out.print(Text(f"Not decided: {plain(reason)}"))
     if report["dropped"]:
         lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
@@ -85,7 +97,7 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]], out: Console) -> None:
-    """Findings as a table, then what to do about each, once."""
+    """Findings as a table, then the worst of them in full."""
     if not findings:
         return
     out.print()
@@ -106,22 +118,10 @@ def show_findings(findings: Sequence[Mapping[str, Any]], out: Console) -> None:
     )
     if len(findings) > MOST_ROWS:
         out.print(f"and {len(findings) - MOST_ROWS} more; --json has them all")
-    told: set[tuple[str, str]] = set()
-    for finding in findings[:MOST_ROWS]:
-        words = (str(finding["rule"]), f"{plain(finding['message'])} {plain(finding['remedy'])}".strip())
-        if words in told:
-            continue
-        told.add(words)
+    for finding in findings[:MOST_TOLD]:
         out.print()
-        out.print(Text(f"{words[0]}  {words[1]}"))
-        sides = [(name, finding[name]) for name in ("captured", "produced", "served") if finding[name] is not None]
-        if finding["differs"] and sides:
-            rows = [(name, *(fact(side.get(name)) for _, side in sides)) for name in finding["differs"]]
-            show_table(out, ("", *(name for name, _ in sides)), rows, indent=7)
-        issue = finding["known_issue"]
-        if issue:
-            fixed = f", fixed in {issue['fixed_in']}" if issue.get("fixed_in") else ""
-            out.print(Text(f"       known issue {plain(issue['id'])}: {plain(issue['title'])}{fixed}"))
+        for line in finding_lines(finding):
+            out.print(Text(plain(line)))
 
 
 def where(finding: Mapping[str, Any]) -> str:
@@ -151,15 +151,6 @@ def steps(span: Mapping[str, Any]) -> str:
     if first is None:
         return "-"
     return str(first) if last in (None, first) else f"{first}-{last}"
-
-
-def fact(value: object) -> str:
-    """A fact in a cell."""
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _ended_badly(process: Mapping[str, Any]) -> bool:

@@ -137,6 +137,7 @@ class Daemon:
     def _end(self, observed: Observed, ended: Ended, exits: Mapping[int, int], passed_on: set[str]) -> None:
         if ended.exit is None and observed.pid in exits:
             ended = replace(ended, exit=exit_of(exits[observed.pid]))
+        observed.read(self.export_losses(), partial(self._announce, observed), last=True)
         observed.ended = ended
         observed.stopped = ended.exit is not None and ended.exit.signal in passed_on
         end = observed.end()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ctx_tracer.record.layout import DetailEvent, RegionEvent, StepEvent
+from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.verdict.exits import ProcessEnd
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ _LOSSES = (
     "slots_not_compared",
 )
 
+# With a thousand findings a rank their counts are read once a second; a first occurrence is told at once all the same.
+_MANY_FINDINGS = 64
+_LOOKS_FOR_MANY = 5
 _MOST_FAULTS = 20  # faults of the probe that are told; all are counted
 
 
@@ -45,6 +48,8 @@ class Observed:
     steps: int = 0  # that ended
     step_seconds: float = 0.0  # in which they ran
     not_observed: list[str] = field(default_factory=list)  # what the probe declined to watch, each a sentence
+    _findings: list[Finding] = field(default_factory=list)
+    _looks: int = 0
     _announced: set[tuple[object, ...]] = field(default_factory=set)
     _boundary_ns: int = 0  # the end of the last step, or the first event
 
@@ -53,14 +58,20 @@ class Observed:
         """Its process id."""
         return self.reader.identity.pid
 
-    def read(self, exported_losses: Mapping[str, int], announce: Callable[[Finding], None]) -> None:
-        """Take in what is new in the record."""
+    def read(
+        self, exported_losses: Mapping[str, int], announce: Callable[[Finding], None], *, last: bool = False
+    ) -> None:
+        """Take in what is new in the record; all of it where this is the last look."""
         # In this order: the event of a finding that is listed has been written by the time of the poll.
-        findings = self.reader.findings()
+        self._looks += 1
+        if len(self._findings) <= _MANY_FINDINGS or self._looks % _LOOKS_FOR_MANY == 0 or last:
+            self._findings = self.reader.findings()
+        findings = self._findings
         events = self.reader.poll()
         for event in events:
             self._count(event)
-        for finding in findings:
+        fresh = [event.finding for event in events if isinstance(event, FindingEvent) and event.finding is not None]
+        for finding in (*fresh, *findings):
             if finding.key not in self._announced:
                 self._announced.add(finding.key)
                 announce(finding)

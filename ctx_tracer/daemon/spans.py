@@ -7,12 +7,13 @@ carries the counts. Findings are events on the span of their region, else on the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ctx_tracer import model, semconv
+from ctx_tracer.daemon.attributes import exception_event, finding_event, region_attributes, slot_arrays
+from ctx_tracer.daemon.tally import Tally
 from ctx_tracer.daemon.telemetry import Event, SpanData, SpanName, Telemetry
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.verdict.merge import severity
@@ -62,17 +63,15 @@ class SpanBuilder:
         self._prepare = prepare
         self._open: dict[int, _Open] = {}
         self._loose: list[tuple[int, Finding]] = []  # findings for the step's span
-        self._sent: dict[tuple[Any, ...], int] = {}  # key of a finding -> the count that was sent
-        self._newest: dict[tuple[Any, ...], Finding] = {}
-        self._coming: set[tuple[Any, ...]] = set()  # keys of findings whose event is further on in this batch
+        self._tally = Tally(started_ns)
         self._step_began = started_ns
         self._step = 0
         self.evicted = 0  # regions given up because too many were open
 
     def batch(self, events: Sequence[RecordEvent], findings: Iterable[Finding], dropped: Mapping[str, int]) -> None:
         """What one look at the record brought: new events, all findings as they stand, losses so far by reason."""
-        self._newest = {finding.key: finding for finding in findings}
-        self._coming = {e.finding.key for e in events if isinstance(e, FindingEvent) and e.finding is not None}
+        coming = [e.finding for e in events if isinstance(e, FindingEvent) and e.finding is not None]
+        self._tally.look(findings, coming)
         last_step = max((i for i, event in enumerate(events) if isinstance(event, StepEvent)), default=-1)
         for index, event in enumerate(events):
             if isinstance(event, RegionEvent):
@@ -111,7 +110,7 @@ class SpanBuilder:
         for region in list(self._open.values()):
             if region.worth_showing or region.latest.state in ("replaying", "consuming", "capturing"):
                 self._region_spans(region, now_ns, "the process ended here")
-        self._catch_up(now_ns)
+        self._catch_up(now_ns, everything=True)
         attributes: dict[str, Any] = {semconv.STEP: step}
         if exit is not None and exit.code is not None:
             attributes[semconv.EXIT_CODE] = exit.code
@@ -145,10 +144,10 @@ class SpanBuilder:
         region.entered[event.state] = event.time_ns
         if event.state == "replaying":
             region.replay_seq = event.seq
-        if event.state in ("done", "failed"):
+        if event.state == "done":  # what failed stays: the finding that says why comes after it
             del self._open[event.token]
             if region.worth_showing:
-                self._region_spans(region, event.time_ns, "failed" if event.state == "failed" else None)
+                self._region_spans(region, event.time_ns)
 
     def _detail(self, event: DetailEvent) -> None:
         region = self._open.get(event.data.get("token", 0)) if event.kind == "facts" else None
@@ -161,10 +160,8 @@ class SpanBuilder:
             region.produced = slots
 
     def _finding(self, time_ns: int, finding: Finding) -> None:
-        self._coming.discard(finding.key)
-        if finding.key in self._sent:
+        if not self._tally.first(finding):
             return
-        self._sent[finding.key] = 0
         region = self._region_of(finding)
         (region.findings if region is not None else self._loose).append((time_ns, finding))
 
@@ -180,14 +177,11 @@ class SpanBuilder:
                 found = region
         return found
 
-    def _catch_up(self, time_ns: int) -> None:
+    def _catch_up(self, time_ns: int, *, everything: bool = False) -> None:
         """Findings that occurred again, and any whose event was lost, go to the step that ends now."""
         waiting = {finding.key for region in self._open.values() for _, finding in region.findings}
         waiting.update(finding.key for _, finding in self._loose)
-        waiting |= self._coming
-        for key, finding in self._newest.items():
-            if key not in waiting and self._sent.get(key, -1) != finding.count:
-                self._loose.append((time_ns, finding))
+        self._loose += [(time_ns, f) for f in self._tally.due(time_ns, waiting, everything=everything)]
 
     # Spans
 
@@ -219,9 +213,11 @@ class SpanBuilder:
 
     def _region_spans(self, region: _Open, now_ns: int, error: str | None = None) -> None:
         latest, entered = region.latest, region.entered
+        if "failed" in entered:
+            error, now_ns = "failed", entered["failed"]
         capture = SpanName(latest.step, f"capture:{latest.token}")
         replayed = "replaying" in entered
-        common = self._region_attributes(latest)
+        common = region_attributes(latest, self._path(latest.path))
         if "capturing" in entered and not region.capture_sent:
             region.capture_sent = True
             self._emit(
@@ -256,20 +252,6 @@ class SpanBuilder:
         self._loose.extend(region.findings)
         region.findings = []
 
-    def _region_attributes(self, event: RegionEvent) -> dict[str, Any]:
-        path = self._path(event.path)
-        attributes = {
-            semconv.STEP: event.step,
-            semconv.MICRO_BATCH: event.micro_batch,
-            semconv.REGION_NAME: path.get("name"),
-            semconv.REGION_ORDINAL: event.ordinal,
-            semconv.REGION_SOURCE: path.get("source"),
-            semconv.REGION_MODE: path.get("mode"),
-            semconv.REGION_TOKEN: event.token,
-            semconv.SLOT_COUNT: event.slots,
-        }
-        return {name: value for name, value in attributes.items() if value is not None}
-
     def _slots(self, event: RegionEvent, facts: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
         if facts is None:
             return {}
@@ -285,63 +267,16 @@ class SpanBuilder:
 
     def _take_findings(self, region: _Open) -> list[Event]:
         taken, region.findings = region.findings, []
-        events = [self._finding_event(time_ns, finding) for time_ns, finding in taken]
-        for time_ns, finding in taken:
-            exception = finding.detail.get("exception_type") or finding.detail.get("exception")
-            if exception:
-                message = str(finding.detail.get("text", ""))
-                events.append(
-                    Event("exception", time_ns, {"exception.type": str(exception), "exception.message": message})
-                )
-        return events
+        told = [self._finding_event(time_ns, finding) for time_ns, finding in taken]
+        raised = [exception_event(time_ns, finding) for time_ns, finding in taken if finding.detail.get("exception")]
+        return told + raised
 
     def _take_loose(self) -> list[tuple[int, Finding]]:
         taken, self._loose = self._loose, []
         return taken
 
     def _finding_event(self, time_ns: int, finding: Finding) -> Event:
-        current = self._newest.get(finding.key, finding)
-        self._sent[finding.key] = current.count
-        data = self._prepare(current).to_dict()
-        attributes: dict[str, Any] = {
-            semconv.FINDING_RULE: data["rule"],
-            semconv.FINDING_SLUG: data["slug"],
-            semconv.FINDING_SEVERITY: data["severity"],
-            semconv.FINDING_MESSAGE: data["message"],
-            semconv.FINDING_COUNT: data["count"],
-            semconv.FINDING_JSON: json.dumps(data, separators=(",", ":")),
-        }
-        sides = {
-            semconv.FINDING_CAPTURED: data["captured"],
-            semconv.FINDING_PRODUCED: data["produced"],
-            semconv.FINDING_SERVED: data["served"],
-        }
-        attributes.update({name: json.dumps(facts) for name, facts in sides.items() if facts is not None})
-        return Event(semconv.EVENT_FINDING, time_ns, attributes)
-
-
-def slot_arrays(facts: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """One array a fact, one string a slot, "" where it is not known: receivers agree on arrays of one type only."""
-    layers = [slot.get("layer") for slot in described[: len(facts)]]
-    layers += [None] * (len(facts) - len(layers))
-    return {
-        semconv.SLOT_NAMES: [str(slot.get("name") or layer or "") for slot, layer in zip(facts, layers, strict=True)],
-        semconv.SLOT_SHAPES: ["x".join(map(str, slot.get("shape") or ())) for slot in facts],
-        semconv.SLOT_DTYPES: [str(slot.get("dtype") or "") for slot in facts],
-        semconv.SLOT_INITIALIZED: [_word(slot.get("initialized")) for slot in facts],
-        semconv.SLOT_HAS_GRAD: [_word(slot.get("has_grad")) for slot in facts],
-        semconv.SLOT_STOP_GRADIENT: [_word(slot.get("stop_gradient")) for slot in facts],
-        semconv.SLOT_PLACEMENTS: [_placements(slot.get("placements")) for slot in facts],
-        semconv.SLOT_PROCESS_MESH: [str(slot.get("process_mesh") or "") for slot in facts],
-    }
-
-
-def _word(value: bool | None) -> str:
-    return "" if value is None else str(value).lower()
-
-
-def _placements(value: Sequence[str] | None) -> str:
-    return "" if value is None else f"[{', '.join(value)}]"
+        return finding_event(time_ns, self._prepare(self._tally.current(finding, time_ns)))
 
 
 def _verdict(region: _Open, error: str | None) -> str:

@@ -169,7 +169,7 @@ def serve(settings: Settings | None = None, **overrides: Any) -> int:
         server_header=False,
         lifespan="on",
         ws="none",
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=5,  # for requests that are half sent; whatever is queued is committed after it
     )
     _announce(settings, listener)
     _Server(config, collector.services.hub).run(sockets=[listener])

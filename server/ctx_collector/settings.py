@@ -60,7 +60,12 @@ class Settings(BaseSettings):
             return False
 
     def check_exposure(self) -> None:
-        """Raises StartupError where the address can be reached from elsewhere and no token is asked for."""
+        """Raises StartupError where less would be asked of clients than whoever set this up believes."""
+        if self.ingest_token is not None and self.token is None:
+            raise StartupError(
+                "an ingest token alone protects nothing: everything may still be read and written without it",
+                f"set {ENV_PREFIX}TOKEN as well",
+            )
         if not self.loopback and self.token is None:
             raise StartupError(
                 f"refusing to listen on {self.host} without a token: anyone who reaches it could read and write runs",

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PaddleEnvironment
-from tests.integration.jobs import PROGRAMS
+from tests.integration.jobs import PROGRAMS, until
+
+LAUNCH = ("python", "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo", "--log_dir", "log")
 
 pytestmark = pytest.mark.paddle
 
@@ -57,3 +59,45 @@ def test_a_rank_that_is_killed_is_told_with_what_it_was_doing(newest_paddle: Pad
     assert (finding["rule"], finding["ranks"]) == ("CT302", [1])
     assert "SIGKILL" in errors
     assert list((tmp_path / "log").glob("rank-1.pid-*.ctxrec"))
+
+
+def test_ranks_that_watch_themselves_share_one_daemon(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    script, report = PROGRAMS / "self_traced.py", tmp_path / "report.json"
+    done = newest_paddle.run(
+        *(
+            "python",
+            "-m",
+            "paddle.distributed.launch",
+            "--nproc_per_node",
+            "2",
+            "--backend",
+            "gloo",
+            "--log_dir",
+            "log",
+        ),
+        *(script, report),
+        cwd=tmp_path,
+        TMPDIR=str(tmp_path),
+        OMP_NUM_THREADS="1",
+    )
+    logs = [(tmp_path / "log" / f"workerlog.{rank}").read_text() for rank in (0, 1)]
+    assert all("watched True" in log for log in logs), done.stderr
+    until(report.exists)
+    found = json.loads(report.read_text())
+    assert found["verdict"] == "match"
+    assert [process["rank"] for process in found["processes"]] == [0, 1]
+    until(lambda: any(found["sentence"] in (tmp_path / "log" / f"workerlog.{rank}").read_text() for rank in (0, 1)))
+    until(lambda: not list(tmp_path.glob("ctx-tracer-*/*")))
+
+
+def test_a_program_that_watches_itself_is_watched_once(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    done = newest_paddle.run(
+        *(newest_paddle.ctx_tracer, "run", "--report", "outer.json", "--"),
+        *("python", PROGRAMS / "self_traced.py", tmp_path / "inner.json"),
+        cwd=tmp_path,
+        TMPDIR=str(tmp_path),
+        OMP_NUM_THREADS="1",
+    )
+    assert "watched True" in done.stdout, done.stderr
+    assert len(json.loads((tmp_path / "outer.json").read_text())["processes"]) == 1
+    assert not (tmp_path / "inner.json").exists()

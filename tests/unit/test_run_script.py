@@ -119,6 +119,7 @@ def test_a_debian_without_python3_venv(checkout):
         ("NewConnectionError: Connection refused", "the package index cannot be reached"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "not the one that was locked"),
+        ("ImportError: libgomp.so.1: cannot open shared object file", "apt-get install libgomp1"),
         ("something else", "the lines above say why"),
     ],
 )

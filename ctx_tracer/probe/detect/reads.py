@@ -4,34 +4,48 @@ from __future__ import annotations
 
 import dis
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 _UNKNOWN = object()
+_CTX = object()  # the ctx that a backward is handed
+_KEPT = object()  # what was put on it, and what that leads to
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
 _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
 _CELLS = frozenset(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"))
+_COPIES = frozenset(("COPY", "DUP_TOP"))  # of the value, as in `a.b += 1`
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
-_CHANGES = frozenset(("STORE_ATTR", "DELETE_ATTR"))
 
 
-def names_read(function: Optional[Any]) -> FrozenSet[str]:
-    """Names of the attributes that a function and the functions it calls itself, one call deep, read or set.
+class Names(NamedTuple):
+    """Names of attributes."""
 
-    `w.grad`, `getattr(w, "grad")` and `w.grad = g` all give `grad`; `paddle.grad(...)` does not, since that is looked
-    up in a module. Functions of Paddle's that the user's call are not looked into.
+    read: FrozenSet[str] = frozenset()
+    written: FrozenSet[str] = frozenset()
+
+    def __or__(self, other: Names) -> Names:
+        return Names(self.read | other.read, self.written | other.written)
+
+
+def names_used(function: Optional[Any]) -> Names:
+    """Names of the attributes that a backward and the functions it calls itself, one call deep, read and write.
+
+    `w.grad` and `getattr(w, "grad")` read `grad`; `paddle.grad(...)` does not, since that is looked up in a module, nor
+    does `ctx.weight.grad`, since what was put on the ctx is not what was saved. Functions of Paddle's that the user's
+    call are not looked into.
     """
     plain = _plain(function)
     if plain is None:
-        return frozenset()
-    names, called = _scan(plain)
+        return Names()
+    names, called = _scan(plain, plain.__code__.co_varnames[:1])
     for helper in called:
         if not _of_paddle(helper) or _of_paddle(plain):
-            names |= _scan(helper)[0]
-    return frozenset(names)
+            names |= _scan(helper, ())[0]
+    return names
 
 
-def _scan(function: FunctionType) -> Tuple[Set[str], List[FunctionType]]:
-    names: Set[str] = set()
+def _scan(function: FunctionType, ctx: Tuple[str, ...]) -> Tuple[Names, List[FunctionType]]:
+    read: Set[str] = set()
+    written: Set[str] = set()
     called: List[FunctionType] = []
     cells = dict(_cells(function))
     codes = [function.__code__]
@@ -39,18 +53,21 @@ def _scan(function: FunctionType) -> Tuple[Set[str], List[FunctionType]]:
         code = codes.pop()
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         if _BY_NAME & set(code.co_names):
-            names.update(constant for constant in code.co_consts if isinstance(constant, str))
-        for name, value in _lookups(code, function.__globals__, cells):
+            read.update(constant for constant in code.co_consts if isinstance(constant, str))
+        written.update(i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_ATTR", "DELETE_ATTR"))
+        for name, value in _lookups(code, function.__globals__, cells, ctx):
             if value is _UNKNOWN:
-                names.add(name)
+                read.add(name)
             else:
                 helper = _plain(value)
                 if helper is not None:
                     called.append(helper)
-    return names, called
+    return Names(frozenset(read), frozenset(written)), called
 
 
-def _lookups(code: CodeType, names: Dict[str, Any], cells: Dict[str, Any]) -> Iterator[Tuple[str, Any]]:
+def _lookups(
+    code: CodeType, names: Dict[str, Any], cells: Dict[str, Any], ctx: Tuple[str, ...]
+) -> Iterator[Tuple[str, Any]]:
     """Attributes that the code asks of values unknown here; and what it looks up in modules, classes and scopes."""
     value: Any = _UNKNOWN  # what the instruction before has put on the stack
     for instruction in dis.get_instructions(code):
@@ -63,16 +80,18 @@ def _lookups(code: CodeType, names: Dict[str, Any], cells: Dict[str, Any]) -> It
             value = _member(value, name)
             if value is _UNKNOWN:
                 yield name, value
+        elif operation in _COPIES:
+            continue
         else:
-            value = _UNKNOWN
-            if operation in _CHANGES:
-                yield name, value
+            value = _CTX if operation == "LOAD_FAST" and name in ctx else _UNKNOWN
         if value is not _UNKNOWN:
             yield name, value
 
 
 def _member(value: Any, name: str) -> Any:
-    """`value.name` where that is looked up in a module or a class; nothing is computed for it."""
+    """`value.name` where that is looked up in a module, a class or the ctx; nothing is computed for it."""
+    if value is _CTX or value is _KEPT:
+        return _KEPT
     if issubclass(type(value), ModuleType):
         return object.__getattribute__(value, "__dict__").get(name)
     if issubclass(type(value), type):

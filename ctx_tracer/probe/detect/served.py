@@ -10,7 +10,7 @@ from typing import Any, FrozenSet, List, MutableMapping, NamedTuple, Optional, T
 from weakref import WeakKeyDictionary
 
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
-from ctx_tracer.probe.detect.reads import names_read
+from ctx_tracer.probe.detect.reads import names_used
 from ctx_tracer.probe.detect.values import CAPTURED_VALUES
 from ctx_tracer.probe.observe.fingerprint import deviation, fingerprint
 from ctx_tracer.probe.observe.python import NOTHING, Observation, grads
@@ -22,10 +22,11 @@ _GRADS = frozenset(("grad", "main_grad"))
 
 
 class _Reads(NamedTuple):
-    """What a PyLayer's backward reads of tensors."""
+    """What a PyLayer's backward uses of tensors."""
 
-    names: FrozenSet[str]
-    foreign: FrozenSet[str]  # of them, those that a tensor as such does not have: put on a parameter, or its class's
+    grads: FrozenSet[str]  # of "grad", "main_grad"
+    stop_gradient: bool  # looks at it; setting it is none of a copy's business
+    foreign: FrozenSet[str]  # what a tensor as such does not have: put on a parameter, or its class's
 
 
 class Saved:
@@ -130,7 +131,7 @@ class ServedCheck:
         lost = [
             name for name, had, has in (("grad", live[0], now[0]), ("main_grad", live[1], now[1])) if had and not has
         ]
-        used = [name for name in lost if name in reads.names]
+        used = [name for name in lost if name in reads.grads]
         if used:
             session.report(
                 "CT103",
@@ -143,7 +144,7 @@ class ServedCheck:
                 differs=tuple("has_" + name for name in used),
             )
         if before.stop_gradient is False and after.stop_gradient and before.parameter is not None:
-            looks = "stop_gradient" in reads.names or self._needs_itself(before.parameter, tensor, reads.foreign)
+            looks = reads.stop_gradient or self._needs_itself(before.parameter, tensor, reads.foreign)
             self._flipped.append(
                 _Flipped(region, slot, before.parameter, saved.py_layer, looks, before, after, live, now)
             )
@@ -191,10 +192,11 @@ class ServedCheck:
     def _reads_of(self, py_layer: type) -> _Reads:
         reads = self._reads.get(py_layer)
         if reads is None:
-            names = names_read(getattr(py_layer, "backward", None))
-            a_tensor = self._session.paddle.Tensor
-            foreign = frozenset(n for n in names - _GRADS if not any(n in owner.__dict__ for owner in a_tensor.__mro__))
-            reads = self._reads[py_layer] = _Reads(names, foreign)
+            names = names_used(getattr(py_layer, "backward", None))
+            known = self._session.paddle.Tensor.__mro__
+            foreign = (n for n in names.read - _GRADS if not any(n in owner.__dict__ for owner in known))
+            reads = _Reads((names.read | names.written) & _GRADS, "stop_gradient" in names.read, frozenset(foreign))
+            self._reads[py_layer] = reads
         return reads
 
 

@@ -27,6 +27,10 @@ from ctx_collector.store.observations import RowError, StoreError
 PATH = "/v1/traces"
 # Seconds after which a sender should try again: a group commit takes a fraction of one.
 RETRY_AFTER = "1"
+# A body that takes longer holds one of the few places for reading; the largest takes 30 s at 6 Mbit/s.
+READ_SECONDS = 30.0
+# One line a minute for each status says what a misconfigured sender does wrong; a line a request would say no more.
+LOG_SECONDS = 60.0
 
 
 class Ingest:
@@ -39,6 +43,7 @@ class Ingest:
         self._settings = settings
         self._limits = Limits(spans=settings.max_spans, span_bytes=settings.max_span)
         self._reading = 0
+        self._logged: dict[int, float] = {}  # status -> when it was logged
         # Inflating and decoding hold the interpreter for up to a second: not on the thread that answers everybody.
         self._decoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="ctx-collector-decode")
         self._log = structlog.get_logger("ctx_collector.ingest")
@@ -60,7 +65,7 @@ class Ingest:
         except DisconnectedError:
             self._counters.add("requests_total", label="disconnected")
         except BadRequestError as error:
-            self._log.warning("request refused", status=error.status, reason=str(error))
+            self._note(error)
             await answer.refused(send, error.status, str(error))
         except RowError as error:
             await answer.refused(send, 400, f"the spans cannot be stored: {error}")
@@ -80,10 +85,20 @@ class Ingest:
             raise QueueFullError
         encoding = headers.get("content-encoding", "").strip().lower()
         declared = headers.get("content-length", "")
-        body = await read_body(receive, int(declared) if declared.isdecimal() else None, self._settings.max_body)
+        length = int(declared) if declared.isdecimal() else None
+        try:
+            body = await asyncio.wait_for(read_body(receive, length, self._settings.max_body), READ_SECONDS)
+        except asyncio.TimeoutError as error:
+            raise BadRequestError(408, f"the body did not arrive within {READ_SECONDS:.0f} s") from error
         return await asyncio.get_running_loop().run_in_executor(
             self._decoders, self._decode, body, encoding, media_type
         )
+
+    def _note(self, error: BadRequestError) -> None:
+        now = time.monotonic()
+        if now - self._logged.get(error.status, -LOG_SECONDS) >= LOG_SECONDS:
+            self._logged[error.status] = now
+            self._log.warning("request refused", status=error.status, reason=str(error))
 
     def _decode(self, body: bytes, encoding: str, media_type: str) -> Batch:
         inflated = inflate(body, encoding, self._settings.max_inflated)

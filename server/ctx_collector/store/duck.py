@@ -44,7 +44,13 @@ _REGION_SPANS = f"""
 """  # noqa: S608 - constants of semconv
 
 # Errors that speak of the rows and not of the disk.
-_ROW_ERRORS = (duckdb.DataError, duckdb.InvalidInputException, duckdb.ConstraintException, duckdb.InvalidTypeException)
+_ROW_ERRORS = (
+    duckdb.DataError,
+    duckdb.InvalidInputException,
+    duckdb.ConstraintException,
+    duckdb.InvalidTypeException,
+    RuntimeError,  # what DuckDB 1.x raises for text that has no UTF-8
+)
 
 
 class DuckObservations:

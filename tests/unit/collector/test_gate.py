@@ -130,6 +130,11 @@ def test_any_other_address_does(host):
     Settings(host=host, token=TOKEN).check_exposure()
 
 
+def test_an_ingest_token_alone_is_refused():
+    with pytest.raises(StartupError, match="protects nothing"):
+        Settings(ingest_token=TOKEN).check_exposure()
+
+
 def test_settings_come_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("CTX_COLLECTOR_PORT", "9999")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

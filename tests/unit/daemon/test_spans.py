@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
-from ctx_tracer.daemon.spans import PATIENCE_NS, SpanBuilder, slot_arrays
+from ctx_tracer.daemon.attributes import slot_arrays
+from ctx_tracer.daemon.spans import PATIENCE_NS, SpanBuilder
+from ctx_tracer.daemon.tally import UPDATES_A_SECOND
 from ctx_tracer.daemon.telemetry import Telemetry
 from ctx_tracer.model import Finding, Identity, Region
 from ctx_tracer.record.layout import STATES, Definition, DetailEvent, Event, FindingEvent, RegionEvent, StepEvent
@@ -133,6 +135,30 @@ def test_a_finding_whose_event_was_overwritten_is_told_all_the_same() -> None:
     assert "ctx_tracer.dropped.findings_full" not in _attributes(story.kept.spans[0])
 
 
+def test_thousands_of_findings_take_turns_and_all_come_to_their_last_count() -> None:
+    story = Story()
+    many = [replace(FINDING, slot=slot) for slot in range(1000)]
+    for finding in many:
+        story.finding(finding)
+    story.step(0)
+    story.read(*many)
+    assert len(story.kept.spans[-1].events) == 1000, "each is told the first time"
+    many = [replace(finding, count=2) for finding in many]
+    for step in (1, 2):
+        story.step(step)
+        story.read(*many)
+        assert len(story.kept.spans[-1].events) <= UPDATES_A_SECOND
+    told = [json.loads(event.attributes["ctx.finding.json"])["slot"] for event in story.kept.spans[1].events]
+    assert len(set(told)) == UPDATES_A_SECOND
+    story.builder.ended(Exit(code=0), story.now, [], 3)
+    counts = {
+        json.loads(event.attributes["ctx.finding.json"])["slot"]: _count(event)
+        for span in story.kept.spans
+        for event in span.events
+    }
+    assert counts == dict.fromkeys(range(1000), 2)
+
+
 def test_a_finding_does_not_wait_for_a_step_of_minutes() -> None:
     story = Story()
     story.finding(replace(FINDING, region=None))
@@ -155,6 +181,29 @@ def test_what_is_open_at_the_end_says_how_far_it_came() -> None:
     assert names(story) == ["recompute capture", "recompute replay", "process exit"]
     assert [span.status.is_ok for span in story.kept.spans] == [True, False, False]
     assert story.told() == [("recompute replay", 0, [1]), ("process exit", 0, [1])]
+
+
+@pytest.mark.parametrize("then", ["step", "hurry", "end"])
+def test_a_failed_replay_carries_the_finding_that_comes_after_it(then: str) -> None:
+    story = Story()
+    story.region("capturing", "captured", "replaying", "failed")
+    failed_at = story.now
+    finding = replace(FINDING, rule="CT113", slot=None, detail={"exception": "OSError", "text": "(External) rank 1"})
+    story.finding(finding)
+    story.read(finding)
+    if then == "step":
+        story.step(0)
+        story.step(1)
+        story.read(finding)
+    elif then == "hurry":
+        story.builder.hurry(story.now + PATIENCE_NS + 1)
+    else:
+        story.builder.ended(Exit(code=1), story.now, [], 0)
+    replay = next(span for span in story.kept.spans if span.name == "recompute replay")
+    assert [event.name for event in replay.events] == ["ctx.finding", "exception"]
+    assert replay.events[1].attributes == {"exception.type": "OSError", "exception.message": "(External) rank 1"}
+    assert (replay.end_time, replay.status.is_ok) == (failed_at, False)
+    assert sum(len(span.events) for span in story.kept.spans) == 2, "told once"
 
 
 @pytest.mark.parametrize("end", [None, Exit(code=0), Exit(code=3)])

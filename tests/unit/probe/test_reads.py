@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from ctx_tracer.probe.detect.reads import names_read
+from ctx_tracer.probe.detect.reads import Names, names_used
 
 
 def helper(w):
@@ -90,6 +90,11 @@ def a_constant_of_a_class(ctx, dy):
     return Tools.main_grad
 
 
+def of_what_is_kept_on_the_ctx(ctx, dy):
+    ctx.saved_tensor()
+    return ctx.weight.grad, ctx.layer.weight.main_grad
+
+
 def in_a_comprehension(ctx, dy):
     return [w.grad for w in ctx.saved_tensor()]
 
@@ -134,6 +139,7 @@ CASES = {
     through_a_class: {"main_grad"},
     through_a_class_method: {"stop_gradient"},
     a_constant_of_a_class: set(),
+    of_what_is_kept_on_the_ctx: set(),
     in_a_comprehension: {"grad"},
     in_a_lambda: {"grad"},
     local_variables: set(),
@@ -149,12 +155,13 @@ CASES = {
 @pytest.mark.parametrize(("function", "expected"), CASES.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_reads(function, expected: set[str]) -> None:
     asked = {"grad", "main_grad", "stop_gradient"}
-    assert names_read(function) & asked == expected
+    used = names_used(function)
+    assert (used.read | used.written) & asked == expected
 
 
 @pytest.mark.parametrize("function", [None, len, 3, functools.partial(directly)])
 def test_what_has_no_code_reads_nothing(function) -> None:
-    assert names_read(function) == frozenset()
+    assert names_used(function) == Names()
 
 
 def test_values_among_the_globals_are_not_touched() -> None:
@@ -164,4 +171,14 @@ def test_values_among_the_globals_are_not_touched() -> None:
 
     scope = {"lazy": Untouchable()}
     exec("def backward(ctx, dy):\n    return lazy.grad + dy.main_grad", scope)
-    assert {"grad", "main_grad"} <= names_read(scope["backward"])
+    assert {"grad", "main_grad"} <= names_used(scope["backward"]).read
+
+
+def test_writing_is_not_reading() -> None:
+    def backward(ctx, dy):
+        dy.stop_gradient = False
+        ctx.seen += dy.main_grad
+        del dy.grad
+
+    assert names_used(backward).read == {"main_grad"}
+    assert names_used(backward).written == {"stop_gradient", "seen", "grad"}

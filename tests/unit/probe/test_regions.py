@@ -11,6 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctx_tracer.model import HOOK, Identity
+from ctx_tracer.probe.detect import Call
+from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.python import Observation
 from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, template
@@ -113,11 +115,17 @@ def session(real_paddle, tmp_path):
     made.close()
 
 
-def capture(session: Session, function, tensors) -> Region:
-    region = session.capture(HOOK, function, ())
+@pytest.fixture
+def lifecycle(session):
+    return Lifecycle(session)
+
+
+def capture(lifecycle: Lifecycle, function, tensors) -> Region:
+    call = Call(function, (), {})
+    region = lifecycle.capture(HOOK, call)
     for tensor in tensors:
-        session.saved(region, tensor)
-    session.captured(region)
+        lifecycle.saved(region, tensor)
+    lifecycle.captured(region, call)
     return region
 
 
@@ -135,46 +143,46 @@ def counter(session: Session, name: str) -> int:
     return found
 
 
-def test_what_repeats_has_one_signature(session, real_paddle) -> None:
+def test_what_repeats_has_one_signature(session, lifecycle, real_paddle) -> None:
     layer = real_paddle.nn.Linear(4, 4)
-    numbers = {capture(session, layer, [real_paddle.ones([2, 4])]).signature for _ in range(10)}
+    numbers = {capture(lifecycle, layer, [real_paddle.ones([2, 4])]).signature for _ in range(10)}
     assert len(numbers) == 1
     assert len(definitions(session, "signature")) == len(definitions(session, "path")) == 1
 
 
-def test_variable_lengths_have_one_signature_and_are_remembered_within_bounds(session, real_paddle) -> None:
+def test_variable_lengths_have_one_signature_and_are_remembered_within_bounds(session, lifecycle, real_paddle) -> None:
     layer = real_paddle.nn.Linear(4, 4)
-    captured = [capture(session, layer, [real_paddle.ones([n + 1, 4])]) for n in range(2 * MAX_SIGNATURES)]
+    captured = [capture(lifecycle, layer, [real_paddle.ones([n + 1, 4])]) for n in range(2 * MAX_SIGNATURES)]
     assert len({region.signature for region in captured}) == 1
     assert len(captured[0].path.signatures) == MAX_SIGNATURES
     assert counter(session, "signatures_overflow") == 0
 
 
-def test_structures_beyond_the_bound_are_counted(session, real_paddle) -> None:
+def test_structures_beyond_the_bound_are_counted(session, lifecycle, real_paddle) -> None:
     layer, tensor = real_paddle.nn.Linear(4, 4), real_paddle.ones([1])
-    captured = [capture(session, layer, [tensor] * n) for n in range(MAX_SIGNATURES + 10)]
+    captured = [capture(lifecycle, layer, [tensor] * n) for n in range(MAX_SIGNATURES + 10)]
     assert len({region.signature for region in captured[:MAX_SIGNATURES]}) == MAX_SIGNATURES
     assert {region.signature for region in captured[MAX_SIGNATURES:]} == {0}
     assert counter(session, "signatures_overflow") == 10
     assert len(captured[0].path.templates) == MAX_SIGNATURES
 
 
-def test_layers_made_anew_in_every_step_do_not_make_the_session_grow(session, real_paddle, monkeypatch) -> None:
-    monkeypatch.setattr(sys.modules["ctx_tracer.probe.session"], "MAX_PATHS", 16)
+def test_layers_made_anew_in_every_step_do_not_make_the_session_grow(lifecycle, real_paddle, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules["ctx_tracer.probe.paths"], "MAX_PATHS", 16)
     for _ in range(50):
-        capture(session, real_paddle.nn.Linear(1, 1), [])
-    assert len(session._paths) <= 16
+        capture(lifecycle, real_paddle.nn.Linear(1, 1), [])
+    assert len(lifecycle._paths._paths) <= 16
     kept = [real_paddle.nn.Linear(1, 1) for _ in range(50)]
     for layer in kept:
-        capture(session, layer, [])
-    assert len(session._paths) <= 16
+        capture(lifecycle, layer, [])
+    assert len(lifecycle._paths._paths) <= 16
 
 
-def test_steps_in_full_are_the_first_ones_and_then_rare_ones(session, real_paddle) -> None:
+def test_steps_in_full_are_the_first_ones_and_then_rare_ones(session, lifecycle, real_paddle) -> None:
     layer = real_paddle.nn.Linear(4, 4)
     full = []
     for step in range(250):
-        if capture(session, layer, []).full:
+        if capture(lifecycle, layer, []).full:
             full.append(step)
         session.step_ended()
     assert full == [0, 1, 2, 100, 200]

@@ -8,23 +8,24 @@ from pathlib import Path
 import pytest
 
 from ctx_tracer.model import Finding, Region
-from ctx_tracer.record import findings, ring, turn, writer
+from ctx_tracer.record import entries, findings, reader, ring, turn, writer
 from ctx_tracer.record.reader import RecordReader
 
-CODE = {module.__file__ for module in (findings, ring, turn, writer)}
+WRITER = {module.__file__ for module in (findings, ring, turn, writer)}
+READER = {module.__file__ for module in (entries, reader)}
 # After these CPython, from 3.10 on, looks whether a signal has come.
 SIGNALS_AFTER = ("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
 
 
-def at_every_instruction(run, look):
-    """Call `run`, and before each instruction that it executes in the writer's modules `look`.
+def at_every_instruction(run, look, files=WRITER):
+    """Call `run`, and before each instruction that it executes in some files `look`.
 
     `look` is told whether a signal handler could run there.
     """
     previous = {}
 
     def trace(frame, event, _):
-        if frame.f_code.co_filename not in CODE:
+        if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
@@ -151,3 +152,64 @@ def interrupted_at(writer, operation, instant):
     assert reader.progress().clean_end
     Path(writer.path).unlink()
     return left[0] < 0
+
+
+def at_one_instruction(instant, run, act):
+    """Call `run`, and `act` before one instruction of the reader; False when it has no such instruction."""
+    left = [instant]
+
+    def look(_):
+        left[0] -= 1
+        if left[0] == -1:
+            act()
+
+    at_every_instruction(run, look, READER)
+    return left[0] < 0
+
+
+@pytest.mark.parametrize("burst", [1, 3, 8])
+def test_a_reader_overtaken_between_any_two_instructions_misses_only_what_it_counts(new_writer, tmp_path, burst):
+    writer = new_writer(tmp_path)
+    reader = RecordReader(writer.path)
+    events = []
+    overtaken = True
+
+    def poll():
+        events.extend(reader.poll())
+
+    instant = 0
+    while overtaken:
+        writer.region("done", 1, 0, 0, 0, 0, 0, 0)
+        fill(writer, 2)
+        overtaken = at_one_instruction(instant, poll, lambda: fill(writer, burst))
+        instant += 1
+        if instant % 3 == 0:  # and once in a while from where it stopped
+            poll()
+            assert events[-1].seq == len(events) + reader.lost
+    assert instant > 100
+    assert [event.seq for event in events] == sorted({event.seq for event in events})
+    assert all(event.data["fill"] == ["x" * 4000] * 8 for event in events if hasattr(event, "data"))
+
+
+def test_the_activities_read_are_those_of_one_instant(new_writer, tmp_path):
+    writer = new_writer(tmp_path)
+    reader = RecordReader(writer.path)
+    token, instant, changed = 0, 0, True
+
+    def change():
+        """Two changes, so that the block being read is written again."""
+        nonlocal token
+        writer.region("captured", token, token, 0, 0, 0, 0, 0)
+        token += 1
+        writer.region("capturing", token, token, 0, 0, 0, 0, 0)
+        writer.region("consuming", token, token, 0, 0, 0, 0, 0)
+
+    seen = []
+    change()
+    while changed:
+        before = token
+        changed = at_one_instruction(instant, lambda: seen.append(reader.progress().activities), change)
+        states = [(a.state, a.token, a.path) for a in seen.pop()]
+        assert states in ([("consuming", before, before)], [("consuming", token, token)])
+        instant += 1
+    assert instant > 100

@@ -89,6 +89,19 @@ def test_a_place_whose_holder_is_gone_is_taken_over():
     assert seen[-1] == "own"
 
 
+def test_a_loss_just_after_the_holder_left_is_reported_by_the_one_who_lost():
+    turn, lost = make()
+
+    def overflow():
+        turn.lost.append(None)
+
+    turn.take(overflow)
+    assert lost == [1]
+    turn.lost.append(None)
+    turn.settle()
+    assert lost == [1, 1]
+
+
 def test_threads_keep_their_order_and_lose_only_what_is_counted():
     turn, lost = make()
     seen = []
