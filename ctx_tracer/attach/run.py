@@ -15,6 +15,7 @@ from ctx_tracer.attach.environment import first_attempt, job_environment, run_id
 from ctx_tracer.attach.job import Job
 from ctx_tracer.attach.record_dir import RecordDir, open_record_dir
 from ctx_tracer.daemon.announce import Announcer
+from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
@@ -66,6 +67,7 @@ def run(options: RunOptions) -> Outcome:
     directory = open_record_dir(run_name, options.record_dir)
     started_ns = time.time_ns()
     extended = job_environment(environment, run=run_name, attempt=attempt, record_dir=directory.path)
+    watch = ExitWatch(directory.path)  # before the job: a rank may be gone before anything else is ready
     try:
         job = Job(options.command, extended, stdout_to=2 if options.json_only else None)
     except OSError:
@@ -73,7 +75,7 @@ def run(options: RunOptions) -> Outcome:
         raise
     announcer = Announcer()
     exporter = open_exporter(target, announcer.say)
-    daemon = Daemon(directory.path, announcer, exporter, started_ns)
+    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns)
     _follow(job, daemon)
     announcer.close()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ctx_tracer import __version__
 from ctx_tracer.daemon.announce import Announcer
+from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.lock import try_lock
 from ctx_tracer.daemon.loop import TICK_S, Daemon
@@ -44,7 +45,7 @@ def main() -> int:
     started_ns = time.time_ns()
     announcer = Announcer()
     exporter = open_exporter(target, announcer.say)
-    daemon = Daemon(options.record_dir, announcer, exporter, options.since)
+    daemon = Daemon(options.record_dir, ExitWatch(options.record_dir), announcer, exporter, options.since)
     _follow(daemon, options.parent)
     if not daemon.processes:
         return 0

@@ -69,6 +69,9 @@ class ExitWatch:
         self._new_files = _watch_directory(directory)
         if self._new_files is not None:
             self._poll.register(self._new_files, select.EPOLLIN)
+
+    def start(self) -> None:
+        """Begin. What appeared in the directory since this object was made is not missed."""
         threading.Thread(target=self._run, name="ctx-tracer-exits", daemon=True).start()
 
     def watch(self, pid: int) -> None:

@@ -30,18 +30,23 @@ _LARGEST_ERROR = 64 << 10  # bytes of a traceback that a process left
 class Daemon:
     """Looks after the records of one directory that were begun at or after `since_ns`."""
 
-    def __init__(self, directory: Path, announcer: Announcer, exporter: Exporter | None, since_ns: int = 0) -> None:
+    def __init__(
+        self, directory: Path, watch: ExitWatch, announcer: Announcer, exporter: Exporter | None, since_ns: int = 0
+    ) -> None:
+        """Look after `directory`, which `watch` has been made for; it is started here."""
         self._directory = directory
         self._announcer = announcer
         self._exporter = exporter
         self._since_ns = since_ns
-        self._watch = ExitWatch(directory)
+        self._watch = watch
+        watch.start()
         self._observed: dict[str, Observed] = {}  # by file name
         self._unreadable: dict[str, int] = {}  # file name -> looks
         self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
         self.known_issues = known_issues.load()
-        self.problems: list[str] = []  # why something was not observed
+        self._why_unreadable: dict[str, str] = {}
+        self._not_installed_in: list[str] = []
         self.copies: list[Path] = []  # of the records of processes that failed
 
     @property
@@ -53,6 +58,11 @@ class Daemon:
     def alive(self) -> list[Observed]:
         """Those that have not ended."""
         return [observed for observed in self.processes if observed.ended is None]
+
+    @property
+    def problems(self) -> list[str]:
+        """Why something was not observed, each a sentence."""
+        return [*self._not_installed_in, *self._why_unreadable.values()]
 
     def wait_for(self, pid: int) -> None:
         """Count `pid` as one of ours, whether or not it has a record."""
@@ -102,10 +112,10 @@ class Daemon:
         try:
             reader = RecordReader(str(path))
         except (OSError, RecordError) as error:
-            looks = self._unreadable[name] = self._unreadable.get(name, 0) + 1
-            if looks == _PATIENCE:
-                self.problems.append(f"a record cannot be read: {error}")
+            self._unreadable[name] = self._unreadable.get(name, 0) + 1
+            self._why_unreadable[name] = f"a record cannot be read: {error}"
             return
+        self._why_unreadable.pop(name, None)
         if reader.identity.started_ns < self._since_ns:
             reader.close()
             self._unreadable[name] = _PATIENCE  # an earlier run's
@@ -131,7 +141,7 @@ class Daemon:
             return
         reason = text.splitlines()[-1] if text else "unknown"
         problem = f"process {path.name.removeprefix('pid-').removesuffix('.error')} is not observed: {reason}"
-        self.problems.append(problem)
+        self._not_installed_in.append(problem)
         self._announcer.say(f"{problem}; the whole error is in {path}")
 
     def _end(self, observed: Observed, ended: Ended, exits: Mapping[int, int], passed_on: set[str]) -> None:

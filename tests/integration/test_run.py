@@ -89,11 +89,10 @@ def test_death_by_a_signal_is_told_as_a_shell_does(tmp_path: Path, name: str) ->
 
 def test_a_killed_rank_of_a_launcher_that_reaps_it(tmp_path: Path) -> None:
     never = tmp_path / "never"
-    process = start(tmp_path, two_ranks("steps=4 clean", f"steps=2 open=replay hold={never}"))
+    process = start(tmp_path, two_ranks("steps=4 clean", f"steps=2 open=replay print=ready hold={never}"))
     assert process.stdout is not None
     pids = [int(pid) for pid in process.stdout.readline().split()]
-    until(lambda: len(list(tmp_path.glob("ctx-tracer-*/*/*.ctxrec"))) == 2)
-    until(lambda: b"never" in Path(f"/proc/{pids[1]}/cmdline").read_bytes())
+    assert process.stdout.readline() == "ready\n"
     os.kill(pids[1], signal.SIGKILL)
     traced = finish(tmp_path, process)
     ends = {process["rank"]: process for process in traced.report["processes"]}
@@ -101,6 +100,13 @@ def test_a_killed_rank_of_a_launcher_that_reaps_it(tmp_path: Path) -> None:
     assert ends[1]["exit"] == {"code": None, "signal": "SIGKILL"}
     assert ends[1]["parent"] == process.pid or ends[1]["parent"] > 0
     assert traced.code == 9
+
+
+def test_a_record_that_was_never_finished_is_told(tmp_path: Path) -> None:
+    code = "import os; open(os.environ['CTX_TRACER_RECORD_DIR'] + '/rank-0.pid-1.ctxrec', 'wb').write(bytes(9999))"
+    traced = run(tmp_path, [PYTHON, "-c", code])
+    assert traced.report["verdict"] == "undecided"
+    assert any("a record cannot be read" in reason for reason in traced.report["undecided"])
 
 
 def test_ranks_that_outlive_their_launcher_are_still_seen(tmp_path: Path) -> None:
