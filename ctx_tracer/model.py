@@ -133,7 +133,7 @@ class Finding:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Finding":
+    def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """The inverse of `to_dict`. Raises KeyError or TypeError on a dictionary that is not a finding."""
         region = data.get("region")
         step = data.get("step") or {}
@@ -188,7 +188,7 @@ class Identity:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Identity":
+    def from_dict(cls, data: Mapping[str, Any]) -> Identity:
         """The inverse of `to_dict`; unknown keys are ignored so that a newer writer can be read."""
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         known["command"] = tuple(known.get("command") or ())

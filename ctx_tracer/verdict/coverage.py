@@ -84,7 +84,7 @@ def scope(processes: Sequence[ProcessRecord]) -> str:
     """What a match speaks of."""
     modes = {d.data.get("mode") for p in processes for d in p.end.definitions.values() if d.kind == "path"}
     compared = [words for mode, words in _COMPARED.items() if mode in modes]
-    return "; ".join([*compared, "values are not compared"]) if compared else "nothing"
+    return "; ".join([*compared, "values on sampled steps"]) if compared else "nothing"
 
 
 def overhead(processes: Sequence[ProcessRecord]) -> dict[str, Any]:

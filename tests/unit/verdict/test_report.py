@@ -73,7 +73,7 @@ def test_healthy(healthy: Healthy) -> None:
     assert (told["verdict"], told["findings"], told["undecided"], told["dropped"]) == ("match", [], [], {})
     assert told["sentence"] == "2 ranks, 12 steps: ctx tensors and their replay agree in 48 replayed regions."
     assert told["scope"] == (
-        "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); values are not compared"
+        "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); values on sampled steps"
     )
     assert told["coverage"] == {
         "steps": 12,
