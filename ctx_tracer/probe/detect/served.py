@@ -6,7 +6,7 @@ stop_gradient, and never notice.
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, List, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, MutableMapping, NamedTuple, Optional, Tuple
 from weakref import WeakKeyDictionary
 
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
@@ -100,6 +100,7 @@ class ServedCheck:
                 region,
                 slot=slot,
                 captured=named_facts(session, before, has_grad=self._live_grads(before)[0]),
+                produced=self._produced(region, slot),
                 served=named_facts(session, after, has_grad=grads(tensor)[0]),
                 differs=tuple(differs),
             )
@@ -120,6 +121,7 @@ class ServedCheck:
             region,
             slot=slot,
             captured=named_facts(session, before),
+            produced=self._produced(region, slot),
             served=named_facts(session, after),
             differs=("strides",),
         )
@@ -140,6 +142,7 @@ class ServedCheck:
                 region,
                 slot=slot,
                 captured=named_facts(session, before, has_grad=live[0], has_main_grad=live[1]),
+                produced=self._produced(region, slot),
                 served=named_facts(session, after, has_grad=now[0], has_main_grad=now[1]),
                 differs=tuple("has_" + name for name in used),
             )
@@ -179,11 +182,15 @@ class ServedCheck:
             one.region,
             slot=one.slot,
             captured=named_facts(session, one.before, has_grad=one.before_grads[0], has_main_grad=one.before_grads[1]),
+            produced=self._produced(one.region, one.slot),
             served=named_facts(session, one.after, has_grad=one.after_grads[0], has_main_grad=one.after_grads[1]),
             differs=("stop_gradient",),
             severity="error" if without and one.looks else "warning",
             detail={"effect": "no_gradient" if without else "looks_at_stop_gradient"},
         )
+
+    def _produced(self, region: Region, slot: int) -> Optional[Dict[str, Any]]:
+        return named_facts(self._session, region.produced[slot]) if slot < len(region.produced) else None
 
     def _live_grads(self, before: Observation) -> Tuple[bool, bool]:
         parameter = self._session.namer.live(before.parameter)
