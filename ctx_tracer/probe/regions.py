@@ -39,6 +39,7 @@ class Path:
         self.slots: List[Slot] = []
         self.signatures: Dict[Any, int] = {}
         self.templates: Dict[Any, int] = {}
+        self.written: Set[str] = set()  # of what it holds for its replay, what the block itself writes to
         self.last_clean_step: Optional[int] = None
         self._ordinal_step: Optional[int] = None
         self._ordinal = 0

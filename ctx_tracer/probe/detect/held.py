@@ -33,23 +33,24 @@ class HeldCheck(Check):
 
     def capture_began(self, region: Region, call: Call) -> None:
         """What the block itself writes is told apart by what moves between here and its end."""
-        region.notes[_VERSIONS] = {name: _version(tensor) for name, tensor in self._held(call).items()}
+        if region.full:
+            region.notes[_VERSIONS] = {name: _version(tensor) for name, tensor in self._held(call)}
 
     def capture_ended(self, region: Region, call: Call) -> None:
         """Note the state in which the replay should find everything."""
-        before: Dict[str, Optional[int]] = region.notes.pop(_VERSIONS, {})
-        region.notes[_NOTE] = {
-            name: self._state(region, tensor)
-            for name, tensor in self._held(call).items()
-            if name in before and before[name] == _version(tensor)
-        }
+        held = self._held(call)
+        written = region.path.written
+        if region.full:
+            before: Dict[str, Optional[int]] = region.notes.pop(_VERSIONS, {})
+            written.update(name for name, tensor in held if before.get(name) != _version(tensor))
+        region.notes[_NOTE] = {name: self._state(region, tensor) for name, tensor in held if name not in written}
 
     def inputs_held(self, region: Region, call: Call) -> None:
         """Before Paddle touches anything: a freed tensor may crash it."""
-        held = self._held(call)
-        for name, was in region.notes.get(_NOTE, {}).items():
-            tensor = held.get(name)
-            if tensor is None:
+        noted: Dict[str, _State] = region.notes.get(_NOTE, {})
+        for name, tensor in self._held(call) if noted else ():
+            was = noted.get(name)
+            if was is None:
                 continue
             now = self._state(region, tensor)
             if was.has_value and not now.has_value:
@@ -84,23 +85,25 @@ class HeldCheck(Check):
         )
 
     def _state(self, region: Region, tensor: Any) -> _State:
+        if not region.full and not tensor.is_dist():
+            initialized = tensor._is_initialized()
+            return _State(initialized, int(tensor.inplace_version) if initialized else None, None)
         observation = self._session.observer.read(tensor)
         values = fingerprint(tensor, observation) if region.full else None
         return _State(has_value(observation), _version(tensor), values)
 
-    def _held(self, call: Call) -> Dict[str, Any]:
+    def _held(self, call: Call) -> List[Tuple[str, Any]]:
+        session = self._session
         # Numbered among the tensors: recompute's PyLayer keeps those apart from the other arguments.
-        named: List[Tuple[str, Any]] = [
-            (f"argument {index}", tensor) for index, tensor in enumerate(self._session.tensors(call.args))
-        ]
+        named = [(f"argument {index}", tensor) for index, tensor in enumerate(session.tensors(call.args))]
         for key, value in call.kwargs.items():
-            named += [(f"argument {key}", tensor) for tensor in self._session.tensors((value,))]
-        named += self._session.namer.values_held(call.function)
-        return {
-            name: tensor
-            for name, tensor in named
-            if self._session.observer.is_tensor(tensor) and not self._session.namer.is_parameter(tensor)
-        }
+            named += [(f"argument {key}", tensor) for tensor in session.tensors((value,))]
+        named += [
+            (name, value)
+            for name, value in session.namer.values_held(call.function)
+            if session.observer.is_tensor(value)
+        ]
+        return [(name, tensor) for name, tensor in named if not session.namer.is_parameter(tensor)]
 
 
 def _version(tensor: Any) -> Optional[int]:

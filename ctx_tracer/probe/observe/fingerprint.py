@@ -47,7 +47,7 @@ def fingerprint(tensor: Any, observation: Observation) -> Optional[Fingerprint]:
     shape, strides = observation.shape, observation.strides
     if not observation.initialized or shape is None or strides is None or len(strides) != len(shape):
         return None
-    dtype = str(observation.dtype).rpartition(".")[2]
+    dtype = observation.dtype or ""
     size = _SIZES.get(dtype)
     count = math.prod(shape) if shape else 1
     if size is None or count == 0 or not tensor.place.is_cpu_place():

@@ -16,7 +16,7 @@ from ctx_tracer.model import Facts
 class Observation(NamedTuple):
     """Facts in the form in which they are compared: equal observations are equal tuples."""
 
-    dtype: Any = None  # Paddle's own object: turning it into text costs 1.3 us, comparing it nothing
+    dtype: Optional[str] = None  # "float32"
     shape: Optional[Tuple[int, ...]] = None
     strides: Optional[Tuple[int, ...]] = None  # dense tensors only
     initialized: Optional[bool] = None
@@ -40,6 +40,7 @@ class Observer:
         self._tensor_type = paddle.base.core.eager.Tensor
         core = paddle.base.core
         self._one_place = not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu() or _custom_devices(core))
+        self._dtypes: Dict[int, str] = {}
         self._placements: Dict[Tuple[Any, ...], Tuple[str, ...]] = {}
         self._meshes: List[Tuple[Any, str]] = []  # meshes of Paddle 2.6 cannot be hashed; a job has a handful
 
@@ -61,7 +62,7 @@ class Observer:
         parameter = tensor.name if tensor.persistable else None
         if tensor.is_dist():
             facts_of_dist = (
-                tensor.dtype,
+                self._dtypes.get(tensor.dtype.value) or self._dtype_name(tensor.dtype),
                 tuple(tensor.shape),
                 None,
                 tensor._is_initialized(),
@@ -74,7 +75,7 @@ class Observer:
             )
             return _new(Observation, facts_of_dist)
         facts_of_dense = (
-            tensor.dtype,
+            self._dtypes.get(tensor.dtype.value) or self._dtype_name(tensor.dtype),
             tuple(tensor.shape),
             tuple(tensor.strides),
             tensor._is_initialized(),
@@ -90,7 +91,7 @@ class Observer:
     def _read_broken(self, tensor: Any) -> Observation:
         dist = tensor.is_dist()
         facts = {
-            "dtype": lambda: tensor.dtype,
+            "dtype": lambda: self._dtype_name(tensor.dtype),
             "shape": lambda: tuple(tensor.shape),
             "initialized": tensor._is_initialized,
             "stop_gradient": lambda: tensor.stop_gradient,
@@ -107,6 +108,10 @@ class Observer:
         if dist:
             known["local_shape"] = _local_shape(tensor)
         return Observation(**known)
+
+    def _dtype_name(self, dtype: Any) -> str:
+        # Paddle's enumeration costs 260 ns to hash, 400 ns to compare and 1.3 us to print; its number 130 ns to read.
+        return self._dtypes.setdefault(dtype.value, str(dtype).rpartition(".")[2])
 
     def _placement_names(self, placements: Any) -> Tuple[str, ...]:
         key = tuple(placements or ())
@@ -139,9 +144,8 @@ def facts(observation: Observation, **more: Any) -> Dict[str, Any]:
         return Facts(**more).to_dict()
     known = observation._asdict()
     parameter = known.pop("parameter")
-    dtype = known.pop("dtype")
     more.setdefault("name", parameter)
-    return Facts(dtype=str(dtype).rpartition(".")[2] if dtype is not None else None, **known, **more).to_dict()
+    return Facts(**known, **more).to_dict()
 
 
 def has_value(observation: Observation) -> bool:
