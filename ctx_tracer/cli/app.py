@@ -135,6 +135,29 @@ def explain(
     read.explain(rule, as_json=json)
 
 
+@app.command(context_settings={"allow_interspersed_args": True}, options_metavar="[OPTIONS]")
+def doctor(
+    target: Annotated[
+        str, typer.Argument(metavar="SCRIPT_OR_MODULE[:NAME]", help="Where the block is, and which one.")
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's own arguments.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Try one block on CPU before the job: without recompute, in hook mode, in reentrant mode; which is safe, and why.
+
+    NAME is a Layer class that can be made without arguments, a Layer, or a function. Without it: make_block(), or the
+    one Layer the module has. Inputs come from example_inputs(), else from a guess. Nothing under
+    `if __name__ == "__main__":` runs.
+
+    Exit code: 0 all modes are safe, 1 one is not, 2 there is nothing that can be tried.
+    """
+    from ctx_tracer.cli.doctor import doctor_command
+
+    raise typer.Exit(doctor_command(target, arguments or [], as_json=json))
+
+
 @app.command()
 def report(file: Annotated[Path, typer.Argument(metavar="FILE")], json: Json = False) -> None:
     """Show a report that `run --report` saved."""

@@ -21,7 +21,7 @@ _SIZES = {
     "uint8": 1, "int8": 1, "bool": 1,
 }  # fmt: skip
 # Relative: what a reordered float sum may differ by; beyond it the replay computed something else.
-_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
+TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
 
 
 class Fingerprint(NamedTuple):
@@ -66,7 +66,7 @@ def deviation(before: Fingerprint, after: Fingerprint) -> Optional[Deviation]:
     if before == after or before.dtype != after.dtype or before.indices != after.indices:
         return None
     a, b = _numbers(before), _numbers(after)
-    tolerance = _TOLERANCE.get(before.dtype, 0.0)
+    tolerance = TOLERANCE.get(before.dtype, 0.0)
     # Near zero a relative bound means nothing: the typical size of the sampled elements is the scale there.
     finite = [x for x in a if math.isfinite(x)]
     typical = math.sqrt(sum(x * x for x in finite) / len(finite)) if finite else 0.0

@@ -1,0 +1,72 @@
+"""`ctx-tracer doctor` at the terminal: one sentence, a table, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from ctx_tracer.cli.errors import CommandError
+from ctx_tracer.cli.read import show_json
+from ctx_tracer.cli.render import STYLES, console, plain, show_table
+from ctx_tracer.doctor.judge import SAFE
+from ctx_tracer.doctor.run import examine
+from ctx_tracer.doctor.target import TargetError
+from ctx_tracer.verdict.text import finding_lines
+
+_STYLES = {"safe": STYLES["match"], "unsafe": STYLES["mismatch"], "undecided": STYLES["undecided"]}
+
+
+def doctor_command(target: str, arguments: Sequence[str], *, as_json: bool) -> int:
+    """Examine one block and show the outcome; 0 where all modes are safe, else 1."""
+    try:
+        report = examine(target, arguments)
+    except TargetError as error:
+        raise CommandError(str(error), "docs/doctor.md says how the doctor finds a block and its inputs", 2) from error
+    if as_json:
+        show_json(report)
+    else:
+        _show(report)
+    return 0 if report["verdict"] == SAFE else 1
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    out = console()
+    out.print(Text(plain(report["sentence"]), style=_STYLES[report["verdict"]]))
+    out.print()
+    show_table(
+        out,
+        ("mode", "verdict", "outputs", "gradients", "side effects", "found"),
+        [
+            (
+                mode["mode"],
+                mode["verdict"],
+                _counted(mode["outputs"]),
+                _counted(mode["gradients"]),
+                ", ".join(mode["side_effects"]) or "-",
+                ", ".join(dict.fromkeys(finding["rule"] for finding in mode["findings"])) or "-",
+            )
+            for mode in report["modes"]
+        ],
+    )
+    told = {finding["rule"]: finding for mode in report["modes"] for finding in mode["findings"]}
+    for finding in told.values():
+        out.print()
+        for line in finding_lines(finding):
+            out.print(Text(plain(line)))
+    inputs = ", ".join(
+        f"{t['name']} {t['dtype']}{t['shape']}{' (stop_gradient)' if t['stop_gradient'] else ''}"
+        for t in report["inputs"]["tensors"]
+    )
+    out.print()
+    given = "given" if report["inputs"]["given"] else "guessed"
+    out.print(Text(f"{plain(report['block']['name'])} on Paddle {report['paddle_version']}, CPU; inputs {given}: {plain(inputs)}"))
+    for note in dict.fromkeys(note for mode in report["modes"] for note in mode["notes"]):
+        out.print(Text(f"Note: {plain(note)}"))
+
+
+def _counted(comparison: Mapping[str, Any]) -> str:
+    if comparison["different"]:
+        return f"{len(comparison['different'])} of {comparison['compared']} differ"
+    return f"{comparison['compared']} equal" if not comparison["within_tolerance"] else f"{comparison['compared']} close"
