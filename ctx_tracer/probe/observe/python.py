@@ -41,7 +41,6 @@ class Observer:
         core = paddle.base.core
         self._one_place = not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu() or _custom_devices(core))
         self._dtypes: Dict[int, str] = {}
-        self._placements: Dict[Tuple[Any, ...], Tuple[str, ...]] = {}
         self._meshes: List[Tuple[Any, str]] = []  # meshes of Paddle 2.6 cannot be hashed; a job has a handful
 
     def is_tensor(self, value: Any) -> bool:
@@ -67,7 +66,7 @@ class Observer:
                 None,
                 tensor._is_initialized(),
                 tensor.stop_gradient,
-                self._placement_names(tensor.placements),
+                _placement_names(tensor.placements),
                 self._mesh_name(tensor.process_mesh),
                 tuple(tensor._local_shape),
                 place,
@@ -95,7 +94,7 @@ class Observer:
             "shape": lambda: tuple(tensor.shape),
             "initialized": tensor._is_initialized,
             "stop_gradient": lambda: tensor.stop_gradient,
-            "placements": lambda: self._placement_names(tensor.placements) if dist else None,
+            "placements": lambda: _placement_names(tensor.placements) if dist else None,
             "process_mesh": lambda: self._mesh_name(tensor.process_mesh) if dist else None,
             "parameter": lambda: tensor.name if tensor.persistable else None,
         }
@@ -112,13 +111,6 @@ class Observer:
     def _dtype_name(self, dtype: Any) -> str:
         # Paddle's enumeration costs 260 ns to hash, 400 ns to compare and 1.3 us to print; its number 130 ns to read.
         return self._dtypes.setdefault(dtype.value, str(dtype).rpartition(".")[2])
-
-    def _placement_names(self, placements: Any) -> Tuple[str, ...]:
-        key = tuple(placements or ())
-        names = self._placements.get(key)
-        if names is None:
-            names = self._placements[key] = tuple(_placement_name(p) for p in key)
-        return names
 
     def _mesh_name(self, mesh: Any) -> Optional[str]:
         if mesh is None or not mesh.process_ids:  # an undefined dist tensor answers with an empty mesh
@@ -165,6 +157,12 @@ def _local_shape(tensor: Any) -> Optional[Tuple[int, ...]]:
         return tuple(tensor._local_shape)
     except (RuntimeError, ValueError, OSError):
         return None
+
+
+def _placement_names(placements: Any) -> Tuple[str, ...]:
+    # Never keep Paddle's own objects: before 3.1 they point into the tensor, and comparing one with another after that
+    # tensor is gone is a segmentation fault.
+    return tuple([_placement_name(placement) for placement in placements or ()])
 
 
 def _placement_name(placement: Any) -> str:
