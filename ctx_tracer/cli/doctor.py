@@ -62,8 +62,6 @@ def _show(report: Mapping[str, Any]) -> None:
     out.print()
     given = "given" if report["inputs"]["given"] else "guessed"
     out.print(Text(f"{plain(report['block']['name'])} on Paddle {report['paddle_version']}, CPU; inputs {given}: {plain(inputs)}"))
-    for note in dict.fromkeys(note for mode in report["modes"] for note in mode["notes"]):
-        out.print(Text(f"Note: {plain(note)}"))
 
 
 def _counted(comparison: Mapping[str, Any]) -> str:

@@ -92,7 +92,10 @@ class _Trial:
         self._directory = directory
         self._arrays: dict[str, Any] = {}
         self._values: list[dict[str, Any]] = []
-        self._notes: list[str] = []
+        # Paddle 2.6 raises where it should preserve them on CPU.
+        self._preserves = not (mode == HOOK and str(paddle.__version__).startswith("2."))
+        if block.is_layer:
+            self._model = _model(paddle, block)  # kept: the probe names regions by the largest root it sees
 
     def run(self) -> dict[str, Any]:
         """The result. Raises TargetError where the block cannot be differentiated at all."""
@@ -122,7 +125,7 @@ class _Trial:
         self._buffers()
         probe.uninstall()
         numpy.savez(self._directory / "values.npz", **self._arrays)
-        return {"raised": raised, "values": self._values, "notes": self._notes}
+        return {"raised": raised, "values": self._values, "preserves_generators": self._preserves}
 
     def _forward(self, number: int) -> list[Any]:
         args, kwargs = self._inputs.fresh(self._paddle.assign)
@@ -144,14 +147,10 @@ class _Trial:
             return self._block.function(*args, **kwargs)
         from paddle.distributed.fleet.utils import recompute
 
-        import ctx_tracer
-
         options: dict[str, Any] = {"use_reentrant": self._mode == REENTRANT}
-        if self._mode == HOOK and str(self._paddle.__version__).startswith("2."):
+        if not self._preserves:
             options["preserve_rng_state"] = False
-            self._notes = ["Paddle 2.6 cannot preserve generators on CPU in hook mode: run without"]
-        with ctx_tracer.region(self._block.name):
-            return recompute(self._block.function, *args, **options, **kwargs)
+        return recompute(self._block.function, *args, **options, **kwargs)
 
     def _loss(self, outputs: list[Any]) -> Any:
         """Weighted, so that every element counts differently: a plain sum hides a reordering."""
@@ -166,7 +165,8 @@ class _Trial:
     def _gradients(self, number: int) -> None:
         if self._block.is_layer:
             for name, parameter in self._block.function.named_parameters():  # type: ignore[attr-defined]
-                self._keep("gradient", name, number, parameter.grad)
+                if not parameter.stop_gradient:
+                    self._keep("gradient", name, number, parameter.grad)
                 if getattr(parameter, "main_grad", None) is not None:
                     self._keep("gradient", f"{name} (main_grad)", number, parameter.main_grad)
         for name, leaf in self._inputs.leaves.items():
@@ -174,8 +174,11 @@ class _Trial:
                 self._keep("gradient", f"input {name}", number, leaf.grad)
 
     def _buffers(self) -> None:
+        layer: Any = self._block.function
         if self._block.is_layer:
-            for name, buffer in self._block.function.named_buffers():  # type: ignore[attr-defined]
+            # Paddle keeps the statistics of BatchNorm as parameters that do not train.
+            frozen = [(name, p) for name, p in layer.named_parameters() if p.stop_gradient]
+            for name, buffer in [*layer.named_buffers(), *frozen]:
                 self._keep("buffer", name, PASSES - 1, buffer)
 
     def _keep(self, kind: str, name: str, number: int, tensor: Any) -> None:
@@ -186,6 +189,14 @@ class _Trial:
             plain = tensor.astype("float32") if value["dtype"] == "bfloat16" else tensor  # numpy has no bfloat16
             self._arrays[value["array"]] = plain.detach().numpy()
         self._values.append(value)
+
+
+def _model(paddle: Any, block: Block) -> Any:
+    """A Layer that holds the block under the name by which it was asked for."""
+    model = paddle.nn.Layer()
+    name = type(block.function).__name__ if block.kind == "make_block" else block.name.rpartition(".")[2]
+    model.add_sublayer(name, block.function)
+    return model
 
 
 def _flattened(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from ctx_tracer.doctor.target import TargetError
 from ctx_tracer.model import Finding
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
-from ctx_tracer.verdict.exits import Exit
+from ctx_tracer.verdict.exits import Exit, ProcessEnd
 from ctx_tracer.verdict.settle import settle
 
 DOCTOR_VERSION = 1
@@ -94,14 +94,14 @@ class _Children:
         """Run one mode. Raises TargetError."""
         directory = self._folder / (name or mode)
         pid, end = self._start(mode, directory)
-        result = _result(directory) or {"values": [], "raised": None, "notes": []}
+        result = _result(directory) or {"values": [], "raised": None, "preserves_generators": True}
         return Trial(
             mode=mode,
             exit=end,
             raised=result["raised"],
             values=_values(directory, result["values"]),
             findings=_findings(directory, pid, end),
-            notes=result["notes"],
+            preserves_generators=result["preserves_generators"],
             log=_log(directory),
         )
 
@@ -160,14 +160,22 @@ def _findings(directory: Path, pid: int, end: Exit | None) -> list[Finding]:
         if observed.pid == pid:
             observed.read({}, lambda _finding: None, last=True)
             observed.ended = Ended(end, time.time_ns())
-            ends.append(observed.end())
+            ends.append(_without_source(observed.end()))
         observed.reader.close()
-    return [_without_source(finding) for finding in settle(ends, known_issues.load())]
+    return settle(ends, known_issues.load())
 
 
-def _without_source(finding: Finding) -> Finding:
+def _without_source(end: ProcessEnd) -> ProcessEnd:
     """The line that called recompute is the doctor's own."""
-    return replace(finding, region=replace(finding.region, source=None)) if finding.region else finding
+    return replace(
+        end,
+        definitions={
+            number: replace(known, data={**known.data, "source": None}) for number, known in end.definitions.items()
+        },
+        findings=[
+            replace(f, region=replace(f.region, source=None)) if f.region is not None else f for f in end.findings
+        ],
+    )
 
 
 def _log(directory: Path) -> str:

@@ -71,7 +71,9 @@ class EffectsCheck(Check):
     def _states(self, region: Region, call: Call) -> Dict[str, Any]:
         states: Dict[str, Any] = {}
         for layer in filter(None, (reference() for reference in region.path.layers)):
-            for name, buffer in layer.named_buffers():
+            # Paddle keeps the statistics of BatchNorm as parameters that do not train.
+            frozen = [(name, parameter) for name, parameter in layer.named_parameters() if parameter.stop_gradient]
+            for name, buffer in [*layer.named_buffers(), *frozen]:
                 states[f"buffer {name}"] = fingerprint(buffer, self._session.observer.read(buffer))
         for name, container in self._containers(call):
             states[name] = self._measure(container)

@@ -15,6 +15,7 @@ from ctx_tracer.probe.session import Session
 _EXPLAINED_BY = frozenset(("CT101", "CT107", "CT108", "CT109"))
 
 CAPTURED_VALUES, _PRODUCED_VALUES = "captured values", "produced values"
+_BUFFERS = "addresses of buffers"
 
 Prints = List[Optional[Fingerprint]]
 
@@ -24,6 +25,16 @@ class ValuesCheck(Check):
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def capture_began(self, region: Region, call: Call) -> None:
+        """Note where the buffers of the block are: what it saves of those is its statistics, which the replay moves."""
+        if region.full:
+            region.notes[_BUFFERS] = frozenset(
+                state.data_ptr()
+                for layer in filter(None, (reference() for reference in region.path.layers))
+                for state in (*layer.buffers(), *(p for p in layer.parameters() if p.stop_gradient))
+                if not state.is_dist() and state._is_initialized()
+            )
 
     def tensor_saved(self, region: Region, tensor: Any) -> None:
         """Sample a captured tensor."""
@@ -52,7 +63,10 @@ class ValuesCheck(Check):
                 self._compare(region, slot, before, after)
 
     def _sample(self, region: Region, note: str, tensor: Any, observation: Any) -> None:
-        region.notes.setdefault(note, []).append(fingerprint(tensor, observation))
+        sampled = fingerprint(tensor, observation)
+        if sampled is not None and tensor.data_ptr() in region.notes.get(_BUFFERS, ()):
+            sampled = None  # batch_norm saves its running statistics, and its backward does not read them
+        region.notes.setdefault(note, []).append(sampled)
 
     def _compare(self, region: Region, slot: int, before: Fingerprint, after: Fingerprint) -> None:
         far = deviation(before, after)

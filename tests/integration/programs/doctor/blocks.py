@@ -127,8 +127,8 @@ class Caches(nn.Layer):
         self.cache = []
 
     def forward(self, x):
-        self.cache.append(self.linear(x))
-        return paddle.concat(self.cache).sum(0, keepdim=True) + x
+        self.cache.append(self.linear(x).detach())
+        return self.linear(x) * paddle.concat(self.cache).sum()
 
 
 class _AddsItsGradient(PyLayer):
@@ -164,7 +164,7 @@ class DiesInItsReplay(nn.Layer):
 
     def forward(self, x):
         self.calls += 1
-        if self.calls == 2 and not paddle.in_dynamic_mode() is None and _in_backward():
+        if self.calls == 2 and _in_backward():
             os.kill(os.getpid(), signal.SIGSEGV)
         return paddle.tanh(self.linear(x))
 
