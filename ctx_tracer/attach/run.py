@@ -15,6 +15,7 @@ from ctx_tracer.attach.environment import first_attempt, job_environment, run_id
 from ctx_tracer.attach.job import Job
 from ctx_tracer.attach.record_dir import RecordDir, open_record_dir
 from ctx_tracer.daemon.announce import Announcer
+from ctx_tracer.daemon.config import suppressions
 from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.loop import TICK_S, Daemon
@@ -43,6 +44,7 @@ class RunOptions:
     fail_on: str | None = None  # a severity
     record_dir: Path | None = None
     json_only: bool = False  # standard output carries the report alone; the job's goes to standard error
+    config: Path | None = None  # None: ctx-tracer.toml in the working directory, if there is one
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,12 @@ class Outcome:
 def run(options: RunOptions) -> Outcome:
     """Run the command to its end and report on it.
 
-    Raises UnusableDirectoryError, ValueError (an address that cannot be used) and CannotStartError, each with a message
-    for the user; in all three cases nothing is left running.
+    Raises UnusableDirectoryError, ValueError (an address or a configuration that cannot be used) and CannotStartError,
+    each with a message for the user; in all three cases nothing is left running.
     """
     environment = os.environ
     target = target_from(options.collector, environment)
+    suppressed = suppressions(options.config)
     run_name, attempt = run_id(environment), first_attempt(environment)
     directory = open_record_dir(run_name, options.record_dir)
     started_ns = time.time_ns()
@@ -75,7 +78,7 @@ def run(options: RunOptions) -> Outcome:
         raise
     announcer = Announcer()
     exporter = open_exporter(target, announcer.say)
-    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns)
+    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed)
     _follow(job, daemon)
     announcer.close()
 

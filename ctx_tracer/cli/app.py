@@ -62,12 +62,16 @@ def run(
     record_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the ranks' records there: a local directory.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Which findings are suppressed.", show_default="ctx-tracer.toml, if there"),
+    ] = None,
 ) -> None:
     """Run a training and watch it; nothing in it has to change. Its exit code is kept."""
     from ctx_tracer.attach.run import RunOptions
     from ctx_tracer.cli.run import run_command
 
-    options = RunOptions(command, collector, report, fail_on.value if fail_on else None, record_dir, json)
+    options = RunOptions(command, collector, report, fail_on.value if fail_on else None, record_dir, json, config)
     raise typer.Exit(run_command(options))
 
 

@@ -50,21 +50,28 @@ def _show(report: Mapping[str, Any]) -> None:
             for mode in report["modes"]
         ],
     )
-    told = {finding["rule"]: finding for mode in report["modes"] for finding in mode["findings"]}
-    for finding in told.values():
+    # One of each rule and mode: a block that differs does so in many slots.
+    found = [finding for mode in report["modes"] for finding in mode["findings"]]
+    told = {(finding["rule"], (finding["region"] or {}).get("mode")): finding for finding in reversed(found)}
+    for finding in reversed(told.values()):
         out.print()
         for line in finding_lines(finding):
             out.print(Text(plain(line)))
-    inputs = ", ".join(
-        f"{t['name']} {t['dtype']}{t['shape']}{' (stop_gradient)' if t['stop_gradient'] else ''}"
-        for t in report["inputs"]["tensors"]
-    )
-    out.print()
+    inputs = ", ".join(map(_input, report["inputs"]["tensors"]))
     given = "given" if report["inputs"]["given"] else "guessed"
-    out.print(Text(f"{plain(report['block']['name'])} on Paddle {report['paddle_version']}, CPU; inputs {given}: {plain(inputs)}"))
+    out.print()
+    block = f"{report['block']['name']} on Paddle {report['paddle_version']}, CPU"
+    out.print(Text(plain(f"{block}; inputs {given}: {inputs}")))
+
+
+def _input(tensor: Mapping[str, Any]) -> str:
+    return f"{tensor['name']} {tensor['dtype']}{tensor['shape']}{' stop_gradient' if tensor['stop_gradient'] else ''}"
 
 
 def _counted(comparison: Mapping[str, Any]) -> str:
+    compared = comparison["compared"]
     if comparison["different"]:
-        return f"{len(comparison['different'])} of {comparison['compared']} differ"
-    return f"{comparison['compared']} equal" if not comparison["within_tolerance"] else f"{comparison['compared']} close"
+        return f"{len(comparison['different'])} of {compared} differ"
+    if not compared:
+        return "-"
+    return f"{compared} close" if comparison["within_tolerance"] else f"{compared} equal"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ctx_tracer.model import UNDECIDED
-from ctx_tracer.verdict.text import finding_lines, lines
+from ctx_tracer.verdict.text import finding_lines, lines, suppression_lines
 
 if TYPE_CHECKING:
     from ctx_tracer.attach.run import Outcome
@@ -91,6 +91,8 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
     # The sentence of an undecided run carries the first reason.
     for reason in report["undecided"][1 if verdict == UNDECIDED else 0 :]:
         out.print(Text(f"Not decided: {plain(reason)}"))
+    for line in suppression_lines(report):
+        out.print(Text(plain(line[0].upper() + line[1:])))
     if report["dropped"]:
         lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
         out.print(Text(f"Lost by the tracer itself: {lost}"))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ctx_tracer import __version__
 from ctx_tracer.daemon.announce import Announcer
+from ctx_tracer.daemon.config import ConfigError, suppressions
 from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.lock import try_lock
@@ -24,6 +25,7 @@ from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.model import MATCH
 from ctx_tracer.verdict.job import RunInfo
+from ctx_tracer.verdict.suppress import NONE, Suppressions
 
 _LINGER_NS = 2_000_000_000  # a restarted rank comes back within this
 _EXPORT_GRACE_S = 7.0
@@ -45,7 +47,8 @@ def main() -> int:
     started_ns = time.time_ns()
     announcer = Announcer()
     exporter = open_exporter(target, announcer.say)
-    daemon = Daemon(options.record_dir, ExitWatch(options.record_dir), announcer, exporter, options.since)
+    watch = ExitWatch(options.record_dir)
+    daemon = Daemon(options.record_dir, watch, announcer, exporter, options.since, _suppressions(announcer))
     _follow(daemon, options.parent)
     if not daemon.processes:
         return 0
@@ -72,6 +75,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--discard", action="store_true", help="remove DIR at the end where nothing was found")
     parser.add_argument("--parent", type=int, metavar="PID", help="do not end before this process")
     return parser.parse_args()
+
+
+def _suppressions(announcer: Announcer) -> Suppressions:
+    """Of the working directory. The training has begun: a file that cannot be used is told, and nothing suppressed."""
+    try:
+        return suppressions(None)
+    except ConfigError as error:
+        announcer.say(f"nothing is suppressed: {error}")
+        return NONE
 
 
 def _follow(daemon: Daemon, parent: int | None) -> None:

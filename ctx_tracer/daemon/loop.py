@@ -16,6 +16,7 @@ from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
 from ctx_tracer.verdict.settle import explain
+from ctx_tracer.verdict.suppress import NONE, Suppressions
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.announce import Announcer
@@ -31,7 +32,13 @@ class Daemon:
     """Looks after the records of one directory that were begun at or after `since_ns`."""
 
     def __init__(
-        self, directory: Path, watch: ExitWatch, announcer: Announcer, exporter: Exporter | None, since_ns: int = 0
+        self,
+        directory: Path,
+        watch: ExitWatch,
+        announcer: Announcer,
+        exporter: Exporter | None,
+        since_ns: int = 0,
+        suppressions: Suppressions = NONE,
     ) -> None:
         """Look after `directory`, which `watch` has been made for; it is started here."""
         self._directory = directory
@@ -45,6 +52,9 @@ class Daemon:
         self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
         self.known_issues = known_issues.load()
+        self.suppressions = suppressions
+        for entry in suppressions.expired:
+            announcer.say(f"the {entry} expired on {entry.expires} and no longer holds ({entry.reason})")
         self._why_unreadable: dict[str, str] = {}
         self._not_installed_in: list[str] = []
         self.copies: list[Path] = []  # of the records of processes that failed
@@ -120,7 +130,7 @@ class Daemon:
             reader.close()
             self._unreadable[name] = _PATIENCE  # an earlier run's
             return
-        observed = Observed(path, reader, None)
+        observed = Observed(path, reader, None, self._counts)
         if self._exporter is not None:
             from ctx_tracer.daemon.spans import SpanBuilder
             from ctx_tracer.daemon.telemetry import Telemetry
@@ -151,7 +161,7 @@ class Daemon:
         observed.ended = ended
         observed.stopped = ended.exit is not None and ended.exit.signal in passed_on
         end = observed.end()
-        findings = exit_findings(end, self._over)
+        findings = [finding for finding in exit_findings(end, self._over) if self._counts(finding)]
         self._over.append(end)
         for finding in findings:
             self._announce(observed, finding)
@@ -173,6 +183,9 @@ class Daemon:
 
     def _announce(self, observed: Observed, finding: Finding) -> None:
         self._announcer.finding(self._explained(observed, finding))
+
+    def _counts(self, finding: Finding) -> bool:
+        return self.suppressions.of(finding) is None
 
     def _explained(self, observed: Observed, finding: Finding) -> Finding:
         return explain(finding, self.known_issues, observed.reader.identity.paddle_version)

@@ -35,6 +35,10 @@ _LOOKS_FOR_MANY = 5
 _MOST_FAULTS = 20  # faults of the probe that are told; all are counted
 
 
+def _always(_finding: Finding) -> bool:
+    return True
+
+
 @dataclass
 class Observed:
     """A process with a record. `spans` is None where nothing is exported."""
@@ -42,6 +46,7 @@ class Observed:
     path: Path
     reader: RecordReader
     spans: SpanBuilder | None
+    counts: Callable[[Finding], bool] = _always  # whether a finding is told and sent: not where it is suppressed
     ended: Ended | None = None
     stopped: bool = False  # by a signal that we passed on
     last_event: RegionEvent | None = None
@@ -70,6 +75,8 @@ class Observed:
         events = self.reader.poll()
         for event in events:
             self._count(event)
+        findings = [finding for finding in findings if self.counts(finding)]
+        events = [event for event in events if not isinstance(event, FindingEvent) or self._told(event)]
         fresh = [event.finding for event in events if isinstance(event, FindingEvent) and event.finding is not None]
         for finding in (*fresh, *findings):
             if finding.key not in self._announced:
@@ -77,6 +84,9 @@ class Observed:
                 announce(finding)
         if self.spans is not None and (events or findings):
             self.spans.batch(events, findings, {**self.losses(), **exported_losses})
+
+    def _told(self, event: FindingEvent) -> bool:
+        return event.finding is None or self.counts(event.finding)
 
     def _count(self, event: Event) -> None:
         self._boundary_ns = self._boundary_ns or event.time_ns

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     """The report (docs/report.md) as of now."""
-    report = build_report(run, [_record_of(observed) for observed in daemon.processes], daemon.known_issues)
+    records = [_record_of(observed) for observed in daemon.processes]
+    report = build_report(run, records, daemon.known_issues, daemon.suppressions)
     report["dropped"].update(daemon.export_losses())
     if daemon.problems:
         report["undecided"] = [*report["undecided"], *daemon.problems]

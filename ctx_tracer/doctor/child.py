@@ -54,8 +54,10 @@ def _examine(options: argparse.Namespace) -> dict[str, Any]:
     try:
         import paddle
     except ImportError as error:
-        raise TargetError(f"Paddle cannot be imported in this environment ({error}): run the doctor in the one that "
-                          f"trains, {sys.executable} is another") from error
+        raise TargetError(
+            f"Paddle cannot be imported in this environment ({error}): run the doctor in the one that "
+            f"trains, {sys.executable} is another"
+        ) from error
     paddle.set_device("cpu")
     _seed(paddle)
     module, name = load(options.target, options.arguments)
@@ -74,11 +76,11 @@ def _examine(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _seed(paddle: Any) -> None:
-    import numpy
+    import numpy as np
 
     paddle.seed(1)
     random.seed(1)
-    numpy.random.seed(1)  # noqa: NPY002, the generator that blocks draw from
+    np.random.seed(1)
 
 
 class _Trial:
@@ -99,7 +101,7 @@ class _Trial:
 
     def run(self) -> dict[str, Any]:
         """The result. Raises TargetError where the block cannot be differentiated at all."""
-        import numpy
+        import numpy as np
 
         from ctx_tracer import probe
 
@@ -124,7 +126,7 @@ class _Trial:
             raised = {"type": type(error).__name__, "text": str(error)[-4000:], "during": where}
         self._buffers()
         probe.uninstall()
-        numpy.savez(self._directory / "values.npz", **self._arrays)
+        np.savez(self._directory / "values.npz", **self._arrays)
         return {"raised": raised, "values": self._values, "preserves_generators": self._preserves}
 
     def _forward(self, number: int) -> list[Any]:
@@ -134,7 +136,7 @@ class _Trial:
             self._keep("output", name, number, value if isinstance(value, self._paddle.Tensor) else None)
         outputs = [v for v in named.values() if isinstance(v, self._paddle.Tensor) and v.is_floating_point()]
         if not outputs:
-            raise TargetError(f"{self._block.name} returns no floating-point tensor, so there is no gradient to compare")
+            raise TargetError(f"{self._block.name} returns no floating-point tensor: there is no gradient to compare")
         if self._mode == NONE and all(output.stop_gradient for output in outputs):
             raise TargetError(
                 f"no output of {self._block.name} needs a gradient: its parameters are frozen, or it has none, and its "

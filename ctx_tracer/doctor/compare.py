@@ -83,28 +83,32 @@ def compare(kind: str, before: Mapping[Key, Value], after: Mapping[Key, Value]) 
 
 def _compare(a: Value, b: Value) -> Difference | bool:
     """Whether they are equal to the bit (False: within tolerance), or how they differ."""
-    import numpy as np
-
     x, y = a.array, b.array
+    if x is None and y is None:
+        return True
     if x is None or y is None:
-        if x is None and y is None:
-            return True
         return Difference(a.name, a.number, "missing" if y is None else "appeared")
-    if a.dtype != b.dtype:
-        return Difference(a.name, a.number, "dtype")
-    if x.shape != y.shape:
-        return Difference(a.name, a.number, "shape")
+    if a.dtype != b.dtype or x.shape != y.shape:
+        return Difference(a.name, a.number, "dtype" if a.dtype != b.dtype else "shape")
     if x.tobytes() == y.tobytes():
         return True
+    far, largest = _distance(x, y, TOLERANCE.get(a.dtype or "", 0.0))
+    return Difference(a.name, a.number, "values", largest) if far else False
+
+
+def _distance(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], tolerance: float) -> tuple[bool, float | None]:
+    """Whether any element is further away than the tolerance allows, and the largest distance if it is finite."""
+    import numpy as np
+
     wide_x, wide_y = (v.astype(np.complex128 if np.iscomplexobj(v) else np.float64) for v in (x, y))
     finite = wide_x[np.isfinite(wide_x)]
     # As the fingerprints: near zero the typical size of the elements is the scale.
     typical = float(np.sqrt(np.mean(np.abs(finite) ** 2))) if finite.size else 0.0
     with np.errstate(invalid="ignore"):
         distance = np.abs(wide_x - wide_y)
-        bound = TOLERANCE.get(a.dtype or "", 0.0) * np.maximum(np.maximum(np.abs(wide_x), np.abs(wide_y)), typical)
+        bound = tolerance * np.maximum(np.maximum(np.abs(wide_x), np.abs(wide_y)), typical)
         same = (wide_x == wide_y) | (np.isnan(wide_x) & np.isnan(wide_y)) | (distance <= bound)
     if bool(same.all()):
-        return False
+        return False, None
     largest = float(distance[~same].max())
-    return Difference(a.name, a.number, "values", largest if np.isfinite(largest) else None)
+    return True, largest if np.isfinite(largest) else None

@@ -1,13 +1,12 @@
-"""What the block is called with: what the module's `example_inputs()` gives, or shapes guessed from its first layer."""
+"""What the block is called with: what `example_inputs()` of its module gives, or a guess from its first layer."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctx_tracer.doctor.target import Block, TargetError
+from ctx_tracer.doctor.target import Block, TargetError, required
 
 _PROTOCOL = (
     "write `def example_inputs():` beside the block; it returns a tensor, a tuple of arguments, a dictionary of keyword "
@@ -74,7 +73,7 @@ def inputs_of(paddle: Any, block: Block, candidate: int | None) -> Inputs:
     candidates = list(_candidates(paddle, block.function))
     if candidate is None:
         candidate = _first_that_runs(paddle, block, candidates)
-    count = len(_required(block.function))
+    count = len(required(block.function.forward))  # type: ignore[attr-defined]
     args = tuple(candidates[candidate]() for _ in range(max(count, 1)))
     return Inputs(args, {}, candidate, dict(_tensors(paddle, args, {})))
 
@@ -99,19 +98,17 @@ def _given(paddle: Any, given: Any) -> Inputs:
 
 
 def _tensors(paddle: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for prefix, values in (("", enumerate(args)), ("", kwargs.items())):
-        for key, value in values:
-            name = f"{prefix}{key}"
-            if isinstance(value, paddle.Tensor):
-                yield name, value
-            elif type(value) in (list, tuple):
-                yield from ((f"{name}.{inner}", t) for inner, t in _tensors(paddle, value, {}))
-            elif type(value) is dict:
-                yield from ((f"{name}.{inner}", t) for inner, t in _tensors(paddle, (), value))
+    for name, value in [*((str(position), value) for position, value in enumerate(args)), *kwargs.items()]:
+        if isinstance(value, paddle.Tensor):
+            yield name, value
+        elif type(value) in (list, tuple):
+            yield from ((f"{name}.{inner}", t) for inner, t in _tensors(paddle, value, {}))
+        elif type(value) is dict:
+            yield from ((f"{name}.{inner}", t) for inner, t in _tensors(paddle, (), value))
 
 
 def _first_that_runs(paddle: Any, block: Block, candidates: Sequence[Callable[[], Any]]) -> int:
-    count = max(len(_required(block.function)), 1)
+    count = max(len(required(block.function.forward)), 1)  # type: ignore[attr-defined]
     tried = []
     for number, make in enumerate(candidates):
         args = [make() for _ in range(count)]
@@ -130,14 +127,9 @@ def _first_that_runs(paddle: Any, block: Block, candidates: Sequence[Callable[[]
     )
 
 
-def _required(layer: Any) -> list[str]:
-    parameters = inspect.signature(layer.forward).parameters.values()
-    return [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
 def _candidates(paddle: Any, layer: Any) -> Iterator[Callable[[], Any]]:
     """Inputs for the first layer that has parameters of its own: most blocks begin with it."""
-    first = next((l for l in layer.sublayers(include_self=True) if l.parameters(include_sublayers=False)), None)
+    first = next((x for x in layer.sublayers(include_self=True) if x.parameters(include_sublayers=False)), None)
     if first is None:
         yield from (_floats(paddle, shape, "float32") for shape in ([2, 4, 8], [2, 4], [2, 3, 8, 8]))
         return

@@ -85,7 +85,8 @@ def sentence(block: str, modes: Sequence[ModeReport]) -> str:
     if len(safe) == len(modes):
         effects = sorted({name for mode in modes for name in mode.side_effects})
         but = f" Its replay writes again to {', '.join(effects[:3])}." if effects else ""
-        return f"Both modes are safe for {block}: {_agreement(modes)}.{but}"
+        comparisons = [comparison for mode in modes for comparison in (mode.outputs, mode.gradients)]
+        return f"Both modes are safe for {block}: {_agreement(comparisons)}.{but}"
     others = " ".join(f"{_capital(_SAID[m.mode])} is {_word(m)}: {m.why}" for m in modes if m.verdict != SAFE)
     if safe:
         return f"Use {_SAID[safe[0].mode]} for {block}. {others}"
@@ -100,21 +101,26 @@ def _verdict(trial: Trial, outputs: Comparison, gradients: Comparison, repeats: 
         return UNDECIDED, (
             "The block draws random numbers, which this Paddle cannot preserve on CPU in hook mode; on a GPU it can."
         )
-    if found:
-        return UNSAFE, f"{found[0].rule} {found[0].message}"
-    if trial.exit is None:
-        return UNSAFE, "It did not come to an end, and was stopped."
-    if trial.exit.failed:
-        return UNSAFE, f"The process ended with {trial.exit}."
-    if trial.raised is not None:
-        what = essence(trial.raised["type"], trial.raised["text"])
-        return UNSAFE, f"Its {trial.raised['during']} raised {what}."
-    if trial.exit is not None and (outputs.different or gradients.different):
+    broken = f"{found[0].rule} {found[0].message}" if found else _broke_off(trial)
+    if broken is not None:
+        return UNSAFE, broken
+    if outputs.different or gradients.different:
         told = "; ".join(_told(kind, c) for kind, c in (("outputs", outputs), ("gradients", gradients)) if c.different)
         if not repeats:
             return UNDECIDED, f"Without recompute, too, it computes something else in each run: {told}."
         return UNSAFE, f"Other values than without recompute: {told}."
-    return SAFE, f"{_capital(_agreement_of(outputs, gradients))}."
+    return SAFE, f"{_capital(_agreement([outputs, gradients]))}."
+
+
+def _broke_off(trial: Trial) -> str | None:
+    if trial.exit is None:
+        return "It did not come to an end, and was stopped."
+    if trial.exit.failed:
+        return f"The process ended with {trial.exit}."
+    if trial.raised is not None:
+        what = essence(trial.raised["type"], trial.raised["text"])
+        return f"Its {trial.raised['during']} raised {what}."
+    return None
 
 
 def _only_generators(trial: Trial, found: Sequence[Finding]) -> bool:
@@ -133,13 +139,8 @@ def _told(kind: str, comparison: Comparison) -> str:
     return f"{names} of the {kind}, {first.name} {how} in pass {first.number}"
 
 
-def _agreement(modes: Sequence[ModeReport]) -> str:
-    exact = not any(mode.outputs.within_tolerance or mode.gradients.within_tolerance for mode in modes)
-    return f"outputs and gradients equal those without recompute {'to the bit' if exact else 'within rounding'}"
-
-
-def _agreement_of(outputs: Comparison, gradients: Comparison) -> str:
-    exact = not (outputs.within_tolerance or gradients.within_tolerance)
+def _agreement(comparisons: Sequence[Comparison]) -> str:
+    exact = not any(comparison.within_tolerance for comparison in comparisons)
     return f"outputs and gradients equal those without recompute {'to the bit' if exact else 'within rounding'}"
 
 

@@ -18,7 +18,7 @@ from ctx_tracer.daemon.exits import Ended, exit_of
 from ctx_tracer.daemon.observed import Observed
 from ctx_tracer.doctor.child import HOOK, LOOK, NONE, REENTRANT
 from ctx_tracer.doctor.compare import Key, Value
-from ctx_tracer.doctor.judge import SAFE, UNDECIDED, Trial, differs, judge, sentence
+from ctx_tracer.doctor.judge import SAFE, UNDECIDED, UNSAFE, Trial, differs, judge, sentence
 from ctx_tracer.doctor.target import TargetError
 from ctx_tracer.model import Finding
 from ctx_tracer.record.layout import SUFFIX
@@ -60,13 +60,9 @@ def examine(target: str, arguments: Sequence[str], limit_s: float = LIMIT_S) -> 
         "deterministic": None if not any(m.outputs.different or m.gradients.different for m in modes) else repeats,
         "modes": [mode.to_dict() for mode in modes],
         "safe_modes": safe,
-        "verdict": SAFE if len(safe) == len(modes) else min((m.verdict for m in modes if m.verdict != SAFE), key=_worst),
+        "verdict": max((mode.verdict for mode in modes), key=(SAFE, UNDECIDED, UNSAFE).index),
         "sentence": sentence(look["block"]["name"], modes),
     }
-
-
-def _worst(verdict: str) -> bool:
-    return verdict == UNDECIDED
 
 
 class _Children:

@@ -60,14 +60,14 @@ def load(target: str, arguments: Sequence[str]) -> tuple[ModuleType, str]:
         raise TargetError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
 
 
-def find(module: ModuleType, name: str, layer_type: type) -> Block:
+def find(module: ModuleType, name: str, layer_type: Any) -> Block:
     """The block called `name` or, without a name, the only one the module offers. Raises TargetError."""
     if name:
         return _named(module, name, layer_type)
     make = getattr(module, "make_block", None)
     if callable(make):
         return Block("make_block()", "make_block", _made(make, "make_block()", layer_type), module)
-    instances = {n: v for n, v in vars(module).items() if isinstance(v, layer_type)}
+    instances: dict[str, Any] = {n: v for n, v in vars(module).items() if isinstance(v, layer_type)}
     if len(instances) == 1:
         [(only, layer)] = instances.items()
         return Block(only, "instance", layer, module)
@@ -76,7 +76,7 @@ def find(module: ModuleType, name: str, layer_type: type) -> Block:
         for n, c in vars(module).items()
         if isinstance(c, type) and issubclass(c, layer_type) and c.__module__ == module.__name__
     }
-    constructible = {n: c for n, c in classes.items() if not _missing(c)}
+    constructible = {n: c for n, c in classes.items() if not required(c)}
     if not instances and len(constructible) == 1:
         [(only, made_of)] = constructible.items()
         return Block(only, "class", _made(made_of, only, layer_type), module)
@@ -94,7 +94,7 @@ def _script(path: Path) -> ModuleType:
     return module
 
 
-def _named(module: ModuleType, name: str, layer_type: type) -> Block:
+def _named(module: ModuleType, name: str, layer_type: Any) -> Block:
     found: Any = module
     for part in name.split("."):
         children = dict(found.named_children()) if isinstance(found, layer_type) else {}
@@ -106,8 +106,8 @@ def _named(module: ModuleType, name: str, layer_type: type) -> Block:
     if isinstance(found, type):
         if not issubclass(found, layer_type):
             raise TargetError(f"{name} is a class, but not a paddle.nn.Layer")
-        if _missing(found):
-            needed = ", ".join(_missing(found))
+        if required(found):
+            needed = ", ".join(required(found))
             raise TargetError(
                 f"{name} cannot be made without arguments ({needed}): write `def make_block(): return {name}(...)` in "
                 f"{module.__name__} and leave the name away"
@@ -130,9 +130,9 @@ def _made(make: Callable[[], Any], name: str, layer_type: type) -> Callable[...,
     return block  # type: ignore[no-any-return]
 
 
-def _missing(layer_class: type) -> list[str]:
-    """Arguments without which the class cannot be made."""
-    parameters = list(inspect.signature(layer_class.__init__).parameters.values())[1:]  # type: ignore[misc]
+def required(function: Callable[..., Any]) -> list[str]:
+    """Arguments without which it cannot be called."""
+    parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 

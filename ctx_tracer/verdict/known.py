@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctx_tracer.model import Finding
@@ -26,6 +26,7 @@ class Condition:
     served: bool | None = None  # it was seen in what a PyLayer was served, not in what the replay produced
     text: str | None = None  # a regular expression found in the exception's text
     signal: str | None = None  # the process died by it
+    detail: Mapping[str, str] = field(default_factory=dict)  # field of the detail -> expression in a value
     after: str | None = None  # state of the last region when the process ended outside any, e.g. "done"
 
 
@@ -102,7 +103,13 @@ def _holds(condition: Condition, finding: Finding) -> bool:
         and (condition.text is None or re.search(condition.text, str(detail.get("text", ""))) is not None)
         and (condition.signal is None or condition.signal == detail.get("signal"))
         and (condition.after is None or condition.after == detail.get("after"))
+        and all(_found(expression, detail.get(name)) for name, expression in condition.detail.items())
     )
+
+
+def _found(expression: str, value: Any) -> bool:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return any(re.search(expression, str(one)) for one in values if one is not None)
 
 
 def _distributed(finding: Finding) -> bool:

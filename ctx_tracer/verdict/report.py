@@ -13,13 +13,19 @@ from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.known import KnownIssue
 from ctx_tracer.verdict.merge import merge, severity
 from ctx_tracer.verdict.settle import settle
+from ctx_tracer.verdict.suppress import NONE, Suppressions
 from ctx_tracer.verdict.text import sentence
 
 
-def build_report(run: RunInfo, processes: Sequence[ProcessRecord], issues: Iterable[KnownIssue] = ()) -> dict[str, Any]:
+def build_report(
+    run: RunInfo,
+    processes: Sequence[ProcessRecord],
+    issues: Iterable[KnownIssue] = (),
+    suppressions: Suppressions = NONE,
+) -> dict[str, Any]:
     """The report: JSON-ready. `processes` are all that took part, whatever became of them."""
     ends = [process.end for process in processes]
-    findings = merge([*settle(ends, issues), *_lost_observations(processes)])
+    findings, suppressed = suppressions.split(merge([*settle(ends, issues), *_lost_observations(processes)]))
     reasons = undecided(processes)
     versions = sorted({end.identity.paddle_version for end in ends if end.identity.paddle_version})
     report: dict[str, Any] = {
@@ -40,6 +46,8 @@ def build_report(run: RunInfo, processes: Sequence[ProcessRecord], issues: Itera
         "sentence": "",
         "undecided": reasons,
         "findings": [finding.to_dict() for finding in findings],
+        "suppressed": [{**finding.to_dict(), "suppression": entry.to_dict()} for finding, entry in suppressed],
+        "expired_suppressions": [entry.to_dict() for entry in suppressions.expired],
         "coverage": coverage(processes),
         "dropped": losses(processes),
         "overhead": overhead(processes),

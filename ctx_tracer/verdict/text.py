@@ -18,7 +18,7 @@ def sentence(report: Report) -> str:
     seen = f"{_ranks_seen(report)}, {_count(report['coverage']['steps'], 'step')}"
     if report["verdict"] == MATCH:
         replayed = _count(report["coverage"]["regions_replayed"], "replayed region")
-        return f"{seen}: ctx tensors and their replay agree in {replayed}.{_ends(report)}"
+        return f"{seen}: ctx tensors and their replay agree in {replayed}.{_suppressed(report)}{_ends(report)}"
     reasons = report["undecided"]
     if not report["processes"]:
         return f"Nothing was observed. {' '.join(reasons)}"
@@ -40,9 +40,24 @@ def lines(report: Report) -> list[str]:
     )
     text += [f"not decided: {reason}" for reason in report["undecided"]]
     text += [f"not observed: {what}" for what in covered["not_observed"]]
+    text += suppression_lines(report)
     share = "" if overhead["share_of_step"] is None else f" ({overhead['share_of_step']:.2%} of the steps)"
     text.append(f"the tracer took {overhead['seconds']:.3f} s{share}")
     return text
+
+
+def suppression_lines(report: Report) -> list[str]:
+    """What was suppressed and why, and which suppressions no longer hold."""
+    text = []
+    for finding in report.get("suppressed", ()):
+        why = finding["suppression"]
+        where = f" in {finding['region']['name']}" if finding["region"] else ""
+        what = f"{finding['rule']} {finding['slug']}{where}, {_ranks(finding['ranks'])}"
+        text.append(f"suppressed until {why['expires']}: {what}, {_count(finding['count'], 'time')}: {why['reason']}")
+    return text + [
+        f"expired on {entry['expires']}: the suppression of {entry['rule']} in {entry['region']}: {entry['reason']}"
+        for entry in report.get("expired_suppressions", ())
+    ]
 
 
 def finding_lines(finding: Mapping[str, Any]) -> list[str]:
@@ -151,6 +166,11 @@ def _end(process: Mapping[str, Any]) -> str:
     if end is None:
         return "its end was not seen"
     return f"died by {end['signal']}" if end["signal"] else f"exit code {end['code']}"
+
+
+def _suppressed(report: Report) -> str:
+    number = len(report.get("suppressed", ()))
+    return f" {_count(number, 'finding')} {'is' if number == 1 else 'are'} suppressed." if number else ""
 
 
 def _ends(report: Report) -> str:

@@ -39,7 +39,8 @@ def test_an_entry_is_well_formed(issue: KnownIssue) -> None:
     for condition in issue.when:
         assert set(condition.rules) <= set(RULES)
         assert set(condition.modes) <= {HOOK, REENTRANT}
-        re.compile(condition.text or "")
+        for expression in (condition.text or "", *condition.detail.values()):
+            re.compile(expression)
 
 
 def test_the_release_with_the_fix_is_the_first_that_is_not_affected(issue: KnownIssue) -> None:
@@ -102,6 +103,45 @@ def text_of(case: str, version: str) -> dict[str, Any]:
         ),
         ("CT113", HOOK, {"detail": text_of("replay_raises hook", "3.3.1")}, "3.3.1", None),
         ("CT107", HOOK, {"differs": ("dtype",)}, "3.3.1", "paddle-replay-metadata-unchecked"),
+        ("CT119", HOOK, {"differs": ("strides",)}, "3.3.1", "paddle-hook-strided-view"),
+        ("CT102", HOOK, {}, "3.3.1", "paddle-freed-before-replay"),
+        ("CT102", REENTRANT, {}, "2.6.2", "paddle-freed-before-replay"),
+        ("CT117", REENTRANT, {}, "3.1.0", "paddle-context-not-replayed"),
+        ("CT115", HOOK, {"detail": {"written": ["buffer norm._mean"]}}, "3.3.1", "paddle-batchnorm-counts-twice"),
+        ("CT115", HOOK, {"detail": {"written": ["buffer _variance"]}}, "3.3.1", "paddle-batchnorm-counts-twice"),
+        ("CT115", HOOK, {"detail": {"written": ["cache", "buffer my_mean"]}}, "3.3.1", None),
+        ("CT111", HOOK, {"detail": {"generators": ["numpy"]}}, "3.0.0", "paddle-72364"),
+        ("CT111", REENTRANT, {"detail": {"generators": ["paddle", "python"]}}, "2.6.2", "paddle-72364"),
+        ("CT111", HOOK, {"detail": {"generators": ["numpy"]}}, "3.1.0", None),
+        ("CT111", HOOK, {"detail": {"generators": ["paddle"]}}, "3.0.0", None),
+        ("CT109", HOOK, {}, "3.3.1", "paddle-input-change-unchecked"),
+        ("CT118", REENTRANT, {}, "3.3.1", "paddle-second-backward-again"),
+        ("CT118", HOOK, {}, "2.6.2", "paddle-second-backward-hook"),
+        ("CT118", HOOK, {"severity": "info"}, "3.3.1", None),
+        (
+            "CT113",
+            REENTRANT,
+            {"detail": {"exception": "AssertionError", "text": "", "during": "consuming"}},
+            "3.3.1",
+            "paddle-62957",
+        ),
+        (
+            "CT113",
+            REENTRANT,
+            {"detail": {"exception": "AssertionError", "text": "", "during": "replaying"}},
+            "3.3.1",
+            None,
+        ),
+        ("CT113", REENTRANT, {"detail": {"exception": "ValueError", "text": "", "during": "consuming"}}, "3.3.1", None),
+        (
+            "CT113",
+            REENTRANT,
+            {"detail": {"text": "saved_tensors_hooks only one pair of hooks is allowed at a time."}},
+            "3.3.1",
+            "paddle-nested-hook-regions",
+        ),
+        ("CT108", HOOK, {}, "3.3.1", "paddle-replay-count-unchecked"),
+        ("CT108", REENTRANT, {}, "3.3.1", None),
         (
             "CT302",
             None,

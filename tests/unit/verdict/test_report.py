@@ -65,7 +65,8 @@ def test_schema_is_a_schema_and_speaks_of_the_documented_fields() -> None:
     documented = (DOCS / "report.md").read_text(encoding="utf-8")
     assert [field for field in SCHEMA["properties"] if f"`{field}`" not in documented] == []
     assert set(SCHEMA["$defs"]["facts"]["properties"]) == set(Facts.__dataclass_fields__)
-    assert set(SCHEMA["$defs"]["finding"]["properties"]) == set(LOST_IDENTITY.to_dict())
+    # A suppressed finding carries its suppression.
+    assert set(SCHEMA["$defs"]["finding"]["properties"]) == {*LOST_IDENTITY.to_dict(), "suppression"}
 
 
 def test_healthy(healthy: Healthy) -> None:
