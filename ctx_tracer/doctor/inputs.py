@@ -9,8 +9,8 @@ from typing import Any
 from ctx_tracer.doctor.target import Block, TargetError, required
 
 _PROTOCOL = (
-    "write `def example_inputs():` beside the block; it returns a tensor, a tuple of arguments, a dictionary of keyword "
-    "arguments, or a pair (tuple, dictionary)"
+    "write `def example_inputs():` beside the block; it returns a tensor, a tuple of arguments, a dictionary of "
+    "keyword arguments, or a pair (tuple, dictionary)"
 )
 
 
