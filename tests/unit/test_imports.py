@@ -20,6 +20,7 @@ FOREIGN = {
     "ctx_tracer/record": set(),
     "ctx_tracer/verdict": set(),
     "ctx_tracer/known_issues": set(),
+    "ctx_tracer/doctor": {"paddle", "numpy"},
 }
 
 
