@@ -14,6 +14,9 @@ from ctx_tracer.probe.observe.python import NOTHING, Observer
 from ctx_tracer.probe.regions import Path, Region
 from ctx_tracer.record.writer import RecordWriter
 
+# An exception, and gradients that are not there, need no observation of ours to be true.
+_SEEN_AS_IT_IS = frozenset(("CT112", "CT113"))
+
 
 class _Thread(threading.local):
     """What one thread is in the middle of. Paddle runs a backward on the thread that asked for it."""
@@ -201,9 +204,11 @@ class Session:
         **fields: Any,
     ) -> None:
         """A rule fired. `fields` are those of `Finding` that the rule knows."""
-        path = region.path if region is not None else path
         if region is not None:
+            if region.spoilt() and rule not in _SEEN_AS_IT_IS:
+                return  # the fault is counted, and makes the verdict undecided
             region.fired.add(rule)
+        path = region.path if region is not None else path
         if path is not None:
             path.faulty(self.step)
         described = region.describe() if region is not None else None
