@@ -92,6 +92,8 @@ class Session:
                 judge(None)
             if any(self._step_counts) or self.micro_batch:
                 self._end_step()
+            elif self.step > 0 and not self.fixed_step:  # the step after the last one never began
+                self._record.set_progress(self.step - 1, 0, self._phase)
             self.flush()
             self._record.close()
             self._record = None
@@ -121,9 +123,10 @@ class Session:
             judge(succeeded)
         self.thread.backwards.clear()
         self.micro_batch += 1
-        if self._record is not None:
-            self._record.add("backwards")
-            self._record.set_progress(self.step, self.micro_batch, self._phase)
+        record = self.record  # a process that trains has one, also when it never recomputes
+        record.add("backwards")
+        record.set_progress(self.step, self.micro_batch, self._phase)
+        self.flush()  # a process that ends by os._exit has no step end
 
     def step_ended(self) -> None:
         """The step's optimizer ran."""
