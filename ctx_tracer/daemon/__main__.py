@@ -43,7 +43,7 @@ def main() -> int:
         return 0  # another one looks after it
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started_ns = time.time_ns()
-    announcer = Announcer()
+    announcer = Announcer(reported=options.report is not None)
     exporter = open_exporter(target, announcer.say)
     daemon = Daemon(options.record_dir, ExitWatch(options.record_dir), announcer, exporter, options.since)
     _follow(daemon, options.parent)
