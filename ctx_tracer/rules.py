@@ -135,7 +135,7 @@ y.sum().backward()
         title="Shape, dtype, strides or place changed between forward and replay",
         meaning="The replay produced a tensor of another shape, local shape, dtype, memory layout or device than the forward pass saved in that slot. Paddle does not check this: gradients are silently wrong, or -inf.",
         cause="The block does not do the same thing twice: it depends on a flag, a counter, the data seen so far or a cast made outside.",
-        remedy="Make the block a function of its inputs alone. Move casts, masking and sampling of rows out of the recomputed block, or pass what they decide as an argument.",
+        remedy="Make the block a function of its inputs alone: move casts, masking and sampling of rows out of it, or pass what they decide as an argument.",
         example="""\
 calls = 0
 
@@ -354,7 +354,7 @@ loss.backward()  # dies by SIGSEGV
         slug="rank-lost",
         severity="error",
         title="Rank that died",
-        meaning="A training process ended by a signal or with an error code, outside any replay.",
+        meaning="A training process was ended by a signal outside any replay, or it ended with an error code while a replay or the backward that uses one was open. A script that ends by its own exception outside of these is no finding: the outcome says with which exit code it ended.",
         cause="Something outside recompute ended it: memory, a crash in native code, or somebody who stopped it.",
         remedy="Look at the end of that rank's log. SIGKILL is usually the kernel's or the cluster's memory limit (see dmesg, or the container's events); SIGABRT a failed check in native code, such as a collective whose sizes differ; SIGTERM the launcher or the scheduler.",
         example="""\
@@ -385,7 +385,8 @@ def markdown(rules: Tuple[Rule, ...] = _RULES) -> str:
         "# The rules\n\n"
         "Printed by `python -m ctx_tracer.rules`; change the words in `ctx_tracer/rules.py`.\n\n"
         "`error` corrupts gradients, crashes or hangs; `warning` may; `info` is for the record and never makes a "
-        "mismatch.\n\n"
+        "mismatch. The severity here is the usual one: a finding says its own, which is lower or higher where what was "
+        "seen does less or more harm (CT104, CT108, CT115, CT118).\n\n"
         "| id | slug | severity | what |\n|---|---|---|---|\n"
     )
     rows = "".join(f"| [{r.id}](#{r.id.lower()}-{r.slug}) | {r.slug} | {r.severity} | {r.title} |\n" for r in rules)

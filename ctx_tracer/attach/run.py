@@ -76,7 +76,7 @@ def run(options: RunOptions) -> Outcome:
     except OSError:
         directory.discard()
         raise
-    announcer = Announcer()
+    announcer = Announcer(reported=options.report is not None or options.json_only)
     exporter = open_exporter(target, announcer.say)
     daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed)
     _follow(job, daemon)

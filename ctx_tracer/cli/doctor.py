@@ -13,7 +13,8 @@ from ctx_tracer.cli.render import STYLES, console, plain, show_table
 from ctx_tracer.doctor.judge import SAFE
 from ctx_tracer.doctor.run import examine
 from ctx_tracer.doctor.target import TargetError
-from ctx_tracer.verdict.text import finding_lines
+from ctx_tracer.verdict.group import groups
+from ctx_tracer.verdict.text import group_lines
 
 _STYLES = {"safe": STYLES["match"], "unsafe": STYLES["mismatch"], "undecided": STYLES["undecided"]}
 
@@ -50,12 +51,9 @@ def _show(report: Mapping[str, Any]) -> None:
             for mode in report["modes"]
         ],
     )
-    # One of each rule and mode: a block that differs does so in many slots.
-    found = [finding for mode in report["modes"] for finding in mode["findings"]]
-    told = {(finding["rule"], (finding["region"] or {}).get("mode")): finding for finding in reversed(found)}
-    for finding in reversed(told.values()):
+    for group in groups([finding for mode in report["modes"] for finding in mode["findings"]]):
         out.print()
-        for line in finding_lines(finding):
+        for line in group_lines(group):
             out.print(Text(plain(line)))
     inputs = ", ".join(map(_input, report["inputs"]["tensors"]))
     given = "given" if report["inputs"]["given"] else "guessed"

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from ctx_tracer.cli.client import Client
 from ctx_tracer.cli.errors import CommandError
-from ctx_tracer.cli.render import console, plain, ranges, show_findings, show_table, show_whole_report, steps, where
+from ctx_tracer.cli.render import console, plain, show_findings, show_table, show_whole_report, steps, where
 from ctx_tracer.model import REPORT_VERSION
+from ctx_tracer.verdict.group import ranges
 
 
 def show_json(value: Any) -> None:
@@ -104,7 +105,7 @@ def alerts(collector: str | None, filters: dict[str, str | None], *, as_json: bo
                 f"{alert['rule']} {alert['slug']}",
                 alert["run"],
                 where(alert),
-                ranges(alert["ranks"]),
+                ranges(alert["ranks"]) or "-",
                 steps(alert["step"]),
                 alert["count"],
                 alert["state"],

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ctx_tracer.model import UNDECIDED
-from ctx_tracer.verdict.text import finding_lines, lines, suppression_lines
+from ctx_tracer.verdict.group import groups, ranges, region_names, regions_in_words
+from ctx_tracer.verdict.text import group_lines, lines, suppression_lines
 
 if TYPE_CHECKING:
     from ctx_tracer.attach.run import Outcome
@@ -102,28 +103,41 @@ def show_findings(findings: Sequence[Mapping[str, Any]], out: Console) -> None:
     """Findings as a table, then the worst of them in full."""
     if not findings:
         return
+    alike = groups(findings)
     out.print()
     show_table(
         out,
         ("severity", "rule", "where", "ranks", "steps", "count"),
         [
             (
-                finding["severity"],
-                f"{finding['rule']} {finding['slug']}",
-                where(finding),
-                ranges(finding["ranks"]),
-                steps(finding["step"]),
-                finding["count"],
+                group[0]["severity"],
+                f"{group[0]['rule']} {group[0]['slug']}",
+                _places(group),
+                ranges({rank for finding in group for rank in finding["ranks"]}) or "-",
+                steps(_span(group)),
+                sum(finding["count"] for finding in group),
             )
-            for finding in findings[:MOST_ROWS]
+            for group in alike[:MOST_ROWS]
         ],
     )
-    if len(findings) > MOST_ROWS:
-        out.print(f"and {len(findings) - MOST_ROWS} more; --json has them all")
-    for finding in findings[:MOST_TOLD]:
+    if len(alike) > MOST_ROWS:
+        out.print(f"and {len(alike) - MOST_ROWS} more; --json has them all")
+    for group in alike[:MOST_TOLD]:
         out.print()
-        for line in finding_lines(finding):
+        for line in group_lines(group):
             out.print(Text(plain(line)))
+
+
+def _places(group: Sequence[Mapping[str, Any]]) -> str:
+    if len(group) == 1:
+        return where(group[0])
+    return f"{regions_in_words(region_names(group))}: {len(group)} findings"
+
+
+def _span(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The steps of all of a group."""
+    known = [step for finding in group for step in finding["step"].values() if step is not None]
+    return {"first": min(known, default=None), "last": max(known, default=None)}
 
 
 def where(finding: Mapping[str, Any]) -> str:
@@ -134,17 +148,6 @@ def where(finding: Mapping[str, Any]) -> str:
         name = tensor.get("name") or tensor.get("layer") or tensor.get("role")
         parts.append(f"slot {finding['slot']}" + (f" ({name})" if name else ""))
     return ", ".join(parts) or "-"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans) or "-"
 
 
 def steps(span: Mapping[str, Any]) -> str:

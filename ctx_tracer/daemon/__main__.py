@@ -45,7 +45,7 @@ def main() -> int:
         return 0  # another one looks after it
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started_ns = time.time_ns()
-    announcer = Announcer()
+    announcer = Announcer(reported=options.report is not None)
     exporter = open_exporter(target, announcer.say)
     watch = ExitWatch(options.record_dir)
     daemon = Daemon(options.record_dir, watch, announcer, exporter, options.since, _suppressions(announcer))

@@ -18,6 +18,8 @@ class Guard:
     the seam, the newest error and how many have not been told yet; `charge` with the nanoseconds a callback took.
     """
 
+    in_process = 0  # faults of all guards: what was being observed meanwhile proves nothing
+
     def __init__(
         self,
         seam: str,
@@ -47,6 +49,7 @@ class Guard:
                     result = callback(*args)
                 except Exception as error:
                     self.faults += 1
+                    Guard.in_process += 1
                     self._fault(error)
                 self._charge(perf_counter_ns() - started)
             except Exception:  # at the end of the stack or of memory even counting fails: told with the next one

@@ -6,6 +6,7 @@ import weakref
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ctx_tracer import model
+from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.python import Observation
 
@@ -99,6 +100,7 @@ class Region:
         "__weakref__",
         "captured",
         "captured_grads",
+        "faults",
         "fired",
         "full",
         "holders",
@@ -133,6 +135,7 @@ class Region:
         self.produced: List[Observation] = []
         self.outputs_at = 0  # reentrant mode: captured[outputs_at:] are outputs
         self.replays = 0
+        self.faults = Guard.in_process  # of our own, when it began
         self.fired: Set[str] = set()  # rules that found something in it
         self.notes: Dict[str, Any] = {}  # what a check wants to know again at the replay, by its own name; no tensors
         self.holders: List[Any] = []  # hook mode: Paddle's own list of weak references to what autograd holds
@@ -142,6 +145,10 @@ class Region:
     def describe(self) -> model.Region:
         """This region as findings name it."""
         return model.Region(self.path.name, self.ordinal, self.path.source, self.path.mode)
+
+    def spoilt(self) -> bool:
+        """Whether something of ours has failed since this region began: what is missing in it may be our doing."""
+        return self.faults != Guard.in_process
 
     def holds_something(self) -> bool:
         """Hook mode: whether autograd still holds a saved tensor of this region, so that its backward is not over."""

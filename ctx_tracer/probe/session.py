@@ -14,6 +14,9 @@ from ctx_tracer.probe.observe.python import NOTHING, Observer
 from ctx_tracer.probe.regions import Path, Region
 from ctx_tracer.record.writer import RecordWriter
 
+# An exception, and gradients that are not there, need no observation of ours to be true.
+_SEEN_AS_IT_IS = frozenset(("CT112", "CT113"))
+
 
 class _Thread(threading.local):
     """What one thread is in the middle of. Paddle runs a backward on the thread that asked for it."""
@@ -89,6 +92,8 @@ class Session:
                 judge(None)
             if any(self._step_counts) or self.micro_batch:
                 self._end_step()
+            elif self.step > 0 and not self.fixed_step:  # the step after the last one never began
+                self._record.set_progress(self.step - 1, 0, self._phase)
             self.flush()
             self._record.close()
             self._record = None
@@ -118,9 +123,10 @@ class Session:
             judge(succeeded)
         self.thread.backwards.clear()
         self.micro_batch += 1
-        if self._record is not None:
-            self._record.add("backwards")
-            self._record.set_progress(self.step, self.micro_batch, self._phase)
+        record = self.record  # a process that trains has one, also when it never recomputes
+        record.add("backwards")
+        record.set_progress(self.step, self.micro_batch, self._phase)
+        self.flush()  # a process that ends by os._exit has no step end
 
     def step_ended(self) -> None:
         """The step's optimizer ran."""
@@ -201,9 +207,11 @@ class Session:
         **fields: Any,
     ) -> None:
         """A rule fired. `fields` are those of `Finding` that the rule knows."""
-        path = region.path if region is not None else path
         if region is not None:
+            if region.spoilt() and rule not in _SEEN_AS_IT_IS:
+                return  # the fault is counted, and makes the verdict undecided
             region.fired.add(rule)
+        path = region.path if region is not None else path
         if path is not None:
             path.faulty(self.step)
         described = region.describe() if region is not None else None

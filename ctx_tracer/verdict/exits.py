@@ -81,6 +81,12 @@ class ProcessEnd:
         """The record was closed: the interpreter was ending in good order, or the probe had been taken out."""
         return self.progress is not None and self.progress.clean_end
 
+    @property
+    def phase(self) -> str | None:
+        """What the program said it does ("checkpoint"); None while it trains."""
+        definition = self.definitions.get(self.progress.phase) if self.progress else None
+        return str(definition.data.get("name")) if definition is not None and definition.kind == "phase" else None
+
     def region(self, path: int, ordinal: int = 0) -> Region | None:
         """The region that a path's id in the record stands for; None for an unknown id."""
         definition = self.definitions.get(path)
@@ -126,17 +132,22 @@ def open_activity(process: ProcessEnd) -> Activity | None:
 
 
 def doing(process: ProcessEnd) -> str:
-    """What a process does now, or did when it ended: "replaying layers.3 (train.py:42) at step 5, micro-batch 1"."""
+    """What a process does now, or did when it ended: "replaying layers.3 (train.py:42) at step 5, micro-batch 1".
+
+    "finished" is said of a good end with exit code 0 alone.
+    """
     progress = process.progress
     if progress is None:
         return "unknown: its record could not be read"
-    when = f"step {progress.step}" + (f", micro-batch {progress.micro_batch}" if progress.micro_batch > 0 else "")
-    if process.closed:
-        return f"finished at {when}"
+    event = process.last_event
+    when = f"step {progress.step}{_micro_batch(progress, event)}"
+    if process.closed and (process.exit is None or not process.exit.failed):
+        return f"{'finished' if process.exit else 'its record was closed'} at {when}"
+    if process.phase is not None:
+        when += f', in phase "{process.phase}"'
     if progress.activities:
         innermost = progress.activities[-1]
         return f"{_activity(process, innermost)} at {when}"
-    event = process.last_event
     if event is None:
         return f"at {when}, before the first recompute region"
     happened = {
@@ -145,6 +156,14 @@ def doing(process: ProcessEnd) -> str:
         "failed": "failure of",
     }.get(event.state, event.state + " of")
     return f"at {when}, after the {happened} {_named(process.region(event.path))}"
+
+
+def _micro_batch(progress: Progress, event: RegionEvent | None) -> str:
+    """Of what is told; with one backward a step it says nothing, and after the last one no other has begun."""
+    within = bool(progress.activities) or (
+        event is not None and (event.step, event.micro_batch) == (progress.step, progress.micro_batch)
+    )
+    return f", micro-batch {progress.micro_batch}" if progress.micro_batch > 0 and within else ""
 
 
 def _ended(process: ProcessEnd) -> tuple[bool, int, int, int]:
@@ -219,6 +238,8 @@ def _rank_lost(process: ProcessEnd, activity: Activity | None, end: Exit) -> Fin
     event = process.last_event
     path = activity.path if activity else event.path if event else None
     last = process.region(path) if path is not None else None
+    if process.phase is not None:
+        detail["phase"] = process.phase
     if last is not None:
         detail["last_region"] = last.to_dict()
     if event is not None and activity is None:

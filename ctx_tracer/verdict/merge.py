@@ -10,6 +10,13 @@ from typing import Any
 
 from ctx_tracer.model import SEVERITIES, Finding, worst
 from ctx_tracer.rules import RULES
+from ctx_tracer.verdict.group import natural
+
+# Most replays that fail, and most values that come out differently, do so because of something else that was found in
+# the same region; grad mode stays off because a replay failed.
+_EFFECTS = ("CT110", "CT113", "CT114")
+# What is found because of these is found in their region as well.
+_ROOTS = ("CT102", "CT108", "CT109", "CT111", "CT115", "CT116", "CT117", "CT118")
 
 
 def merge(findings: Iterable[Finding]) -> list[Finding]:
@@ -33,13 +40,17 @@ def severity(finding: Finding) -> str:
 def order(finding: Finding) -> tuple[Any, ...]:
     """Sort key: worst severity, first step, region, slot; then everything else, so that no order is left to chance.
 
-    Causes are read before what follows from them: within a region CT113 comes last, and what has no region comes after
-    what has one.
+    Causes are read before what follows from them, and what has no region comes after what has one.
     """
-    region = (finding.region.name, finding.region.mode) if finding.region else ("", "")
+    region = (natural(finding.region.name), finding.region.mode) if finding.region else ([], "")
     slot = sys.maxsize if finding.slot is None else finding.slot
-    place = (finding.region is None, region, finding.rule == "CT113", slot)
+    place = (finding.region is None, region, max(follows_from(finding.rule), 1), slot)
     return (-SEVERITIES.index(severity(finding)), _step(finding), *place, finding.rule, _canonical(finding))
+
+
+def follows_from(rule: str) -> int:
+    """How far a rule is from a cause: 0 for a root, 1 for most, more for what follows from others in its region."""
+    return _EFFECTS.index(rule) + 2 if rule in _EFFECTS else int(rule not in _ROOTS)
 
 
 def _identity(finding: Finding) -> tuple[Any, ...]:

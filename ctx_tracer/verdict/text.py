@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ctx_tracer.model import MATCH, MISMATCH
+from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES
+from ctx_tracer.verdict.group import alike, groups, region_names, regions_in_words
+from ctx_tracer.verdict.merge import follows_from
 
 Report = Mapping[str, Any]
 
@@ -15,23 +17,44 @@ def sentence(report: Report) -> str:
     """The outcome in one sentence (two where there is something to do), for a tired person."""
     if report["verdict"] == MISMATCH:
         return _mismatch(report)
-    seen = f"{_ranks_seen(report)}, {_count(report['coverage']['steps'], 'step')}"
+    covered, ended = report["coverage"], ending(report["processes"])
     if report["verdict"] == MATCH:
-        replayed = _count(report["coverage"]["regions_replayed"], "replayed region")
-        return f"{seen}: ctx tensors and their replay agree in {replayed}.{_suppressed(report)}{_ends(report)}"
+        blocks, tensors = covered["regions_replayed"], _count(covered["slots_compared"], "tensor")
+        where = f"all {blocks:,} recomputed blocks" if blocks > 1 else "the recomputed block"
+        agree = f"what recompute saved and what its replay gave back agree in {where} ({tensors})"
+        if ended and report["run"]["exit_code"] != 0:
+            return f"Training {ended}; up to there, {agree}.{_suppressed(report)}"
+        # A rank that was started again, or a process beside the training: the job as a whole came to a good end.
+        beside = f" One process {ended}." if ended else ""
+        return f"Nothing wrong: in {_seen(report)}, {agree}.{_suppressed(report)}{beside}"
     reasons = report["undecided"]
     if not report["processes"]:
         return f"Nothing was observed. {' '.join(reasons)}"
     others = f" (and {_count(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
-    return f"{seen}: no difference was found, but nothing can be promised. {reasons[0]}{others}{_ends(report)}"
+    first = f"Training {ended}. " if ended else ""
+    return f"{first}No difference was found in {_seen(report)}, but nothing can be promised. {reasons[0]}{others}"
+
+
+def ending(processes: Sequence[Mapping[str, Any]]) -> str:
+    """`ended with exit code 1 on rank 0 at step 3`, of a report's processes: the ends that ended it; "" for none."""
+    failed = [p for p in processes if p["exit"] and (p["exit"]["signal"] or p["exit"]["code"])]
+    # A launcher ends the other ranks by these when one has failed.
+    causes = [p for p in failed if p["exit"]["signal"] not in ("SIGTERM", "SIGKILL")] or failed
+    if not causes:
+        return ""
+    first = causes[0]["exit"]
+    same = [p for p in causes if p["exit"] == first]
+    how = f"was ended by {first['signal']}" if first["signal"] else f"ended with exit code {first['code']}"
+    steps = [p["step"] for p in same if p["step"] is not None]
+    return f"{how} on {_ranks(sorted({p['rank'] for p in same}))}{f' at step {max(steps)}' if steps else ''}"
 
 
 def lines(report: Report) -> list[str]:
     """The whole report, readable: the sentence, then each finding, then what was and was not seen."""
     covered, overhead = report["coverage"], report["overhead"]
     text = [report["sentence"]]
-    for finding in report["findings"]:
-        text += ["", *finding_lines(finding)]
+    for group in groups(report["findings"]):
+        text += ["", *group_lines(group)]
     text += ["", *(f"rank {p['rank']} (process {p['pid']}): {_end(p)}, {p['last']}" for p in report["processes"])]
     text.append(
         f"seen: {_count(covered['steps'], 'step')}, {_count(covered['regions_captured'], 'region')} captured, "
@@ -60,14 +83,21 @@ def suppression_lines(report: Report) -> list[str]:
     ]
 
 
-def finding_lines(finding: Mapping[str, Any]) -> list[str]:
-    """One finding (`Finding.to_dict()`): what, where and since when, what differs, what to do."""
-    text = [
-        f"{finding['severity']}: {finding['rule']} {finding['slug']}, {_ranks(finding['ranks'])}: {finding['message']}"
-    ]
+def group_lines(group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Findings of one cause (`Finding.to_dict()`): the first in full, and where the others are.
+
+    In full is: what, where and since when, what differs, what to do.
+    """
+    finding = group[0]
+    ranks = sorted({rank for member in group for rank in member["ranks"]})
+    text = [f"{finding['severity']}: {finding['rule']} {finding['slug']}, {_ranks(ranks)}: {finding['message']}"]
     where = [w for w in (_region(finding["region"]), _when(finding)) if w]
     if where:
         text.append("  " + "; ".join(where))
+    if len(group) > 1:
+        others = region_names(group) - region_names(group[:1])
+        places = f"in {regions_in_words(others)}" if others else "elsewhere in this region"
+        text.append(f"  the same {places}: {_count(len(group) - 1, 'more finding')}")
     for fact in finding["differs"]:
         sides = [(side, finding[side]) for side in ("captured", "produced", "served") if finding[side] is not None]
         text.append(f"  {fact}: " + ", ".join(f"{side} {_value(facts.get(fact))}" for side, facts in sides))
@@ -82,24 +112,48 @@ def finding_lines(finding: Mapping[str, Any]) -> list[str]:
 def _mismatch(report: Report) -> str:
     findings = [f for f in report["findings"] if f["severity"] != "info"]
     worst = _speaker(findings)
+    # No gradients from now on: graver than the failure that began it.
+    poisoned = next((f for f in findings if f["rule"] == "CT114" and set(f["ranks"]) & set(worst["ranks"])), worst)
+    same = [f for f in findings if f is not worst and _place(f) == _place(worst) and worst["slot"] is not None]
+    told = {id(f) for f in (worst, poisoned, *same)}
+    cause = alike(worst)
+    more = [f for f in findings if worst["region"] and id(f) not in told and alike(f) == cause]
+    elsewhere = region_names(more) - region_names([worst])
     since = "" if re.search(r"\bstep \d", worst["message"]) else _since(worst)
     clean = worst["last_clean_step"]
-    same = [f for f in findings if f is not worst and _place(f) == _place(worst) and worst["slot"] is not None]
     notes = [since] if since else []
     notes += [f"last clean step {clean}"] if since and clean is not None else []
     notes += [f"also {', '.join(sorted({f['slug'] for f in same}))}"] if same else []
-    told = f" ({', '.join(notes)})" if notes else ""
-    left = len(findings) - 1 - len(same)
+    notes += [f"the same in {regions_in_words(elsewhere)}"] if elsewhere else []
+    left = len(findings) - len(told) - len(more)
+    message, todo = worst["message"].rstrip("."), _first_sentence(worst["remedy"])
+    if poisoned is not worst:
+        head, *rest = re.split(r"[.!?]\s+(?=[A-Z])", message, maxsplit=1)
+        message = ". ".join([f"{head}, and since then backward gives no gradients", *rest])
+        todo = f"{_first_sentence(poisoned['remedy'])} {todo}"
+    noted = f" ({', '.join(notes)})" if notes else ""
     others = f" And {_count(left, 'more finding')}." if left else ""
-    message = worst["message"].rstrip(".")
-    return f"{_ranks(worst['ranks'], capital=True)}: {message}{told}. {_first_sentence(worst['remedy'])}{others}"
+    return f"{_ranks(worst['ranks'], capital=True)}: {message}{noted}. {todo}{others}"
 
 
 def _speaker(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first finding; of those as bad and as early in its region, the first about a tensor that has a name."""
+    """The first finding, or the cause of it.
+
+    Of those as early in its region: what does not follow from another, then the worst, then a root, then one about a
+    tensor that has a name.
+    """
     first = findings[0]
-    alike = (f for f in findings if all(f.get(field) == first[field] for field in ("severity", "step", "region")))
-    return next((f for f in alike if (f["tensor"] or {}).get("name")), first)
+    near = [f for f in findings if f["step"]["first"] == first["step"]["first"] and _where(f) == _where(first)]
+    return min(near, key=lambda f: (max(follows_from(f["rule"]), 1), -SEVERITIES.index(f["severity"]), *_says_more(f)))
+
+
+def _says_more(finding: Mapping[str, Any]) -> tuple[bool, bool]:
+    return (follows_from(finding["rule"]) > 0, not (finding["tensor"] or {}).get("name"))
+
+
+def _where(finding: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    region = finding["region"]
+    return (region["name"], region["mode"]) if region else None
 
 
 def _place(finding: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -153,12 +207,14 @@ def _numbers(ranks: Sequence[int]) -> str:
     return " and ".join([", ".join(map(str, ranks[:-1])), str(ranks[-1])] if len(ranks) > 1 else [str(ranks[0])])
 
 
-def _ranks_seen(report: Report) -> str:
-    return _count(len({process["rank"] for process in report["processes"]}), "rank")
+def _seen(report: Report) -> str:
+    ranks = _count(len({process["rank"] for process in report["processes"]}), "rank")
+    steps = report["coverage"]["steps"]
+    return f"{_count(steps, 'step')} on {ranks}" if steps else ranks
 
 
 def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _end(process: Mapping[str, Any]) -> str:
@@ -171,8 +227,3 @@ def _end(process: Mapping[str, Any]) -> str:
 def _suppressed(report: Report) -> str:
     number = len(report.get("suppressed", ()))
     return f" {_count(number, 'finding')} {'is' if number == 1 else 'are'} suppressed." if number else ""
-
-
-def _ends(report: Report) -> str:
-    failed = [p for p in report["processes"] if p["exit"] and (p["exit"]["signal"] or p["exit"]["code"])]
-    return "".join(f" Rank {p['rank']}: {_end(p)}." for p in failed[:3])

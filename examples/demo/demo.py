@@ -8,7 +8,6 @@ import importlib.util
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,11 +27,9 @@ from processes import (
 from scenarios import RANKS, SCENARIOS, Scenario
 
 try:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from ctx_tracer.model import SEVERITIES
+    from conclusion import conclude
+    from progress import follow
+    from screen import Screen
 except ModuleNotFoundError as error:
     sys.exit(f"demo: {error.name} is not installed in {sys.prefix}; start the demo with ./run demo")
 
@@ -41,9 +38,6 @@ ROOT = HERE.parent.parent
 BIN = Path(sys.executable).parent  # of the environment that runs this
 # Where OpenTelemetry's exporters look for a collector.
 USUAL_PORT = 4318
-# What is shown of the training while it runs: findings, the making of another environment; and the steps.
-SHOWN_OF_JOB = (*(f"ctx-tracer: {severity} " for severity in SEVERITIES), "Preparing", "  + ", "  x ", "run: ")
-SHOWN_OF_RANK = ("step ",)
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -53,27 +47,40 @@ class DemoError(Exception):
 
 def main() -> int:
     """Run one scenario; 0 when it showed what it is meant to show."""
-    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
-    parser.add_argument("--scenario", choices=list(SCENARIOS), default="adapter")
-    parser.add_argument("--exit", action="store_true", help="end after the verdict instead of keeping the page open")
+    parser = argparse.ArgumentParser(
+        prog="./run demo",
+        description="Trains a small model on two ranks, for real, and shows what ctx-tracer says.",
+        epilog=described_scenarios(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = list(SCENARIOS)
+    parser.add_argument("--scenario", choices=names, default=names[0], metavar="NAME", help="one of the four below")
+    parser.add_argument("--exit", action="store_true", help="end after the verdict, do not keep the page open")
     parser.add_argument("--json", action="store_true", help="print the report, and nothing else, on stdout")
-    parser.add_argument("--port", type=int, help=f"the collector's port (default {USUAL_PORT}, or a free one)")
+    parser.add_argument("--port", type=int, metavar="N", help=f"the collector's port ({USUAL_PORT}, or a free one)")
     options = parser.parse_args()
-    screen = Console(stderr=options.json, highlight=False)
+    screen = Screen(sys.stderr if options.json else sys.stdout)
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
     try:
         return demonstrate(SCENARIOS[options.scenario], options, screen)
     except DemoError as error:
-        screen.print(f"[red]demo:[/] {escape(str(error))}", soft_wrap=True)
+        screen.say(f"demo: {error}", style="red")
         return 1
     except KeyboardInterrupt:
-        screen.print("\nStopped.")
+        screen.say()
+        screen.say("Stopped.")
         return 130
 
 
-def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console) -> int:
+def described_scenarios() -> str:
+    """A line for each, for `--help`."""
+    lines = [f"  {name:<12}  {scenario.summary}" for name, scenario in SCENARIOS.items()]
+    return "\n".join([f"scenarios ({next(iter(SCENARIOS))} unless given):", *lines])
+
+
+def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Screen) -> int:
     """Collector, training, verdict, page. Raises DemoError when one of them cannot be had."""
     check_environment()
     port = choose_port(options.port)
@@ -84,8 +91,9 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
         stack.callback(end_orphans)
         collector_log = stack.enter_context((folder / "collector.log").open("wb"))
         collector = stack.enter_context(running(serve_command(port, folder), collector_log))
-        screen.print(f"[bold]{scenario.name}[/]: {scenario.story}", soft_wrap=True)
-        screen.print(f"Two ranks train, the page is at {url}/runs/{run}\n", soft_wrap=True)
+        screen.say(f"{scenario.name}: {scenario.story}", style="bold")
+        screen.say("Two ranks train." if options.exit else f"Two ranks train, the page is at {url}/runs/{run}")
+        screen.say()
         training_log = stack.enter_context((folder / "training.log").open("wb"))
         # Two ranks on a small machine; Paddle's launcher leaves temporary files behind when it is ended.
         settings = {"CTX_TRACER_RUN_ID": run, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
@@ -94,14 +102,20 @@ def demonstrate(scenario: Scenario, options: argparse.Namespace, screen: Console
         problem = wait_until_ready(url, collector, folder / "collector.log")
         if problem:
             raise DemoError(problem)
-        show_progress(training, folder, screen)
+        follow(training, folder, screen)
         report = read_report(folder)
         wrong = scenario.missing(report) + not_shown(scenario, url, run)
         if options.json:
             print(json.dumps(report, indent=2), flush=True)
-        conclude(report, wrong, f"{url}/runs/{run}", screen)
-        if not options.exit:
-            screen.print("The page stays open until Ctrl-C.")
+        conclude(report, scenario.expected, screen)
+        for line in wrong:
+            screen.say(f"not as it should be: {line}", style="red")
+        screen.say()
+        if options.exit:
+            screen.say(f"To see the page of such a run: ./run demo --scenario {scenario.name}")
+        else:
+            screen.say(f"{url}/runs/{run}")
+            screen.say("The page stays open until Ctrl-C.")
             with contextlib.suppress(KeyboardInterrupt):
                 collector.wait()
                 raise DemoError(
@@ -144,29 +158,11 @@ def train_command(scenario: Scenario, url: str, folder: Path) -> list[str]:
         environment, python, tracer = [str(ROOT / "run"), "with-paddle", scenario.paddle], "python", "ctx-tracer"
     else:
         environment, python, tracer = [], sys.executable, str(BIN / "ctx-tracer")
-    launch = [python, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
+    # Not `--backend gloo`: with it an older launcher takes over, which ends twelve seconds after its ranks have died.
+    launch = [python, "-m", "paddle.distributed.launch", "--host", "127.0.0.1", "--nproc_per_node", "2"]
     job = [*launch, "--log_dir", logs, str(HERE / scenario.script), *scenario.arguments]
     traced = [tracer, "run", "--collector", url, "--report", report, "--record-dir", str(folder / "records"), "--"]
     return [*environment, *traced, *job]
-
-
-def show_progress(training: subprocess.Popen[bytes], folder: Path, screen: Console) -> None:
-    """Show the steps and the findings as they come, a line each, until training has ended."""
-    # The launcher repeats what its first rank prints, seconds later.
-    sources = {folder / "training.log": SHOWN_OF_JOB, folder / "ranks" / "workerlog.0": SHOWN_OF_RANK}
-    read = dict.fromkeys(sources, 0)
-    while True:
-        ended = training.poll() is not None
-        for path, shown in sources.items():
-            new = path.read_bytes()[read[path] :] if path.exists() else b""
-            new = new[: new.rfind(b"\n") + 1]
-            read[path] += len(new)
-            for line in new.decode(errors="replace").splitlines():
-                if line.startswith(shown):
-                    screen.print(line, markup=False, no_wrap=True, overflow="ellipsis")
-        if ended:
-            return
-        time.sleep(0.1)
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -191,28 +187,6 @@ def not_shown(scenario: Scenario, url: str, run: str) -> list[str]:
     wanted = [(rule, rank) for rule in scenario.expected for rank in RANKS]
     wrong = [f"the page does not show {rule} on rank {rank}" for rule, rank in wanted if (rule, rank) not in shown]
     return wrong if b"<html" in page.lower() else [*wrong, "the dashboard is not built; start the demo with ./run demo"]
-
-
-def conclude(report: dict[str, Any], wrong: list[str], link: str, screen: Console) -> None:
-    """The sentence, the findings, the link."""
-    screen.print(f"\n[bold]{escape(report['sentence'])}[/]\n", soft_wrap=True)
-    if report["findings"]:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for column in ("rule", "ranks", "since step", "region", "tensor"):
-            table.add_column(column, no_wrap=True)
-        for finding in report["findings"]:
-            region, tensor = finding["region"] or {}, finding["tensor"] or {}
-            table.add_row(
-                f"{finding['rule']} {finding['slug']}",
-                ", ".join(map(str, finding["ranks"])),
-                "" if finding["step"]["first"] is None else str(finding["step"]["first"]),
-                escape(region.get("name", "")),
-                escape(tensor.get("name") or tensor.get("layer") or ""),
-            )
-        screen.print(table)
-    for line in wrong:
-        screen.print(f"[red]not as it should be:[/] {escape(line)}", soft_wrap=True)
-    screen.print(f"\n{link}", soft_wrap=True)
 
 
 if __name__ == "__main__":

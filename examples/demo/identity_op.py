@@ -1,6 +1,6 @@
 """Tensor parallel feed-forward blocks whose first operation hands its input straight back, recomputed reentrantly.
 
-    python -m paddle.distributed.launch --nproc_per_node 2 --backend gloo examples/demo/identity_op.py
+    python -m paddle.distributed.launch --nproc_per_node 2 --log_dir /tmp/demo-logs examples/demo/identity_op.py
 
 From `--skip-step` on the `ColumnParallelLinear` at the head of each block skips its identity operation
 (`mp_skip_c_identity`): the PyLayer then returns the block's input itself, and the replay dies with "Leaf Var ... that

@@ -1,6 +1,6 @@
 """A linear layer that accumulates its weight's gradient itself, in a recomputed semi-auto parallel model.
 
-    python -m paddle.distributed.launch --nproc_per_node 2 --backend gloo examples/demo/placements.py
+    python -m paddle.distributed.launch --nproc_per_node 2 --log_dir /tmp/demo-logs examples/demo/placements.py
 
 Fused linear layers add the weight's gradient straight into `weight.grad` (or `weight.main_grad`), so their backward
 needs the parameter itself, with its placements and its gradient. From `--fused-step` on the model multiplies with such

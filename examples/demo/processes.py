@@ -17,8 +17,8 @@ from typing import IO
 # The launcher waits for its ranks, and `ctx-tracer run` writes its report after them.
 GRACE_S = 20
 SET_CHILD_SUBREAPER = 36  # prctl
-# Settings that this shell has for other runs and other collectors.
-FOREIGN = ("CTX_TRACER_", "CTX_COLLECTOR_", "OTEL_", "PADDLE_", "PYTHONPATH")
+# Settings that this shell has for other runs and other collectors; and for devices: the demo trains on CPUs.
+FOREIGN = ("CTX_TRACER_", "CTX_COLLECTOR_", "OTEL_", "PADDLE_", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "XPU")
 # The collector is on this machine, whatever proxy the shell is told to use.
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -97,6 +97,18 @@ def end_orphans() -> None:
         for child in map(int, children):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+def ranks_below(pid: int) -> int:
+    """How many processes below `pid` are training: those that Paddle's launcher has told their rank."""
+    waiting, training = [pid], 0
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            for listed in process.glob("task/*/children"):
+                waiting += map(int, listed.read_text().split())
+            training += b"\0PADDLE_TRAINER_ID=" in b"\0" + (process / "environ").read_bytes()
+    return training
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 60) -> str | None:

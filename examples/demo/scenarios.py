@@ -14,6 +14,7 @@ class Scenario:
     """One training job and what must be found in it."""
 
     name: str
+    summary: str  # what it shows, in a line of `--help`
     story: str  # one sentence, printed before training begins
     script: str  # next to this file
     arguments: tuple[str, ...] = ()
@@ -61,6 +62,7 @@ SCENARIOS = {
     for scenario in (
         Scenario(
             name="adapter",
+            summary="an adapter that never learns, and nothing says so",
             story="At step 6 every recomputed block gets an adapter that should learn. Paddle reports no error.",
             script="train.py",
             arguments=("--fault", "adapter"),
@@ -69,6 +71,7 @@ SCENARIOS = {
         ),
         Scenario(
             name="placements",
+            summary="dies on Paddle 3.1.0; the error names neither tensor nor cause",
             story="At step 4 the linear layers begin to accumulate their gradients themselves; training will die.",
             script="placements.py",
             paddle="3.1.0",
@@ -79,6 +82,7 @@ SCENARIOS = {
         ),
         Scenario(
             name="identity-op",
+            summary="dies with an error that does not say what to change",
             story="At step 4 the tensor parallel blocks begin to skip their identity operation; training will die.",
             script="identity_op.py",
             expected=("CT116", "CT113"),
@@ -86,6 +90,7 @@ SCENARIOS = {
         ),
         Scenario(
             name="healthy",
+            summary="nothing is wrong, and nothing is found",
             story="Nothing is wrong with this training, and nothing should be found.",
             script="train.py",
         ),

@@ -1,6 +1,6 @@
 """Trains the small language model on two ranks. Nothing in here knows of ctx-tracer: it is traced from outside.
 
-    python -m paddle.distributed.launch --nproc_per_node 2 --backend gloo examples/demo/train.py
+    python -m paddle.distributed.launch --nproc_per_node 2 --log_dir /tmp/demo-logs examples/demo/train.py
 
 With `--fault adapter` every block gets an adapter in the middle of training. It trains in the blocks recomputed in
 reentrant mode and silently stays what it was in those recomputed in hook mode (Paddle issue 62979).

@@ -1,14 +1,20 @@
-"""The demo: its training scripts by themselves, its check of a report, and all of it from one command."""
+"""The demo: its training scripts by themselves, what it prints, its check of a report, and all of it together."""
 
 from __future__ import annotations
 
+import fcntl
+import importlib
+import io
 import json
+import os
+import pty
 import re
-import runpy
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +27,12 @@ if TYPE_CHECKING:
     from conftest import PaddleEnvironment
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
-SCENARIOS = runpy.run_path(str(DEMO / "scenarios.py"))["SCENARIOS"]
+DOCS = DEMO.parents[1] / "docs" / "demo.md"
+sys.path.append(str(DEMO))
+conclusion, progress, scenarios, screen = map(
+    importlib.import_module, ("conclusion", "progress", "scenarios", "screen")
+)
+SCENARIOS = scenarios.SCENARIOS
 MARKER = "DEMO_TEST_MARKER"
 
 pytestmark = [pytest.mark.paddle, pytest.mark.timeout(400)]
@@ -34,7 +45,7 @@ def train(paddle: PaddleEnvironment, folder: Path, script: str, *arguments: str)
     """Train on two ranks; the exit code and what rank 0 printed."""
     if paddle.release < (3,):
         pytest.skip("the demo is written for Paddle 3: on a CPU, 2.6 has neither these collectives nor hook mode's RNG")
-    launcher = [paddle.python, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
+    launcher = [paddle.python, "-m", "paddle.distributed.launch", "--host", "127.0.0.1", "--nproc_per_node", "2"]
     ended = paddle.run(*launcher, "--log_dir", folder / "logs", DEMO / script, *arguments, cwd=folder)
     return ended.returncode, (folder / "logs" / "workerlog.0").read_text()
 
@@ -96,6 +107,101 @@ def test_the_skipped_identity_dies_with_an_error_that_names_no_remedy(
     assert code != 0
     assert len(losses(text)) == 4
     assert "can't use inplace strategy" in text
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+LONG = "step 7: " + "a word and another, " * 20 + "https://example.org/" + "x" * 90
+
+
+def test_a_line_is_left_whole_in_a_pipe() -> None:
+    printed = io.StringIO()
+    screen.Screen(printed).say(LONG, indent=2)
+    assert printed.getvalue() == f"  {LONG}\n"
+
+
+def test_a_line_is_folded_on_a_terminal_and_nothing_of_it_is_lost() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    saying = f"import sys; sys.path.append({str(DEMO)!r}); from screen import Screen; Screen(sys.stdout).say({LONG!r})"
+    environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    subprocess.run(
+        [sys.executable, "-c", saying], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, check=True
+    )
+    os.close(theirs)
+    lines = os.read(ours, 10_000).decode().splitlines()
+    os.close(ours)
+
+    assert " ".join(line.strip() for line in lines) == LONG
+    *text, link = lines
+    assert len(text) > 5
+    assert max(map(len, text)) <= 80
+    assert link.strip().startswith("https://")  # whole, so that it can be opened
+
+
+def test_a_finding_is_shown_after_the_step_that_it_was_made_in(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    job, rank = str(tmp_path / "training.log"), str(tmp_path / "ranks" / "workerlog.0")
+    writing = f"""
+import time
+with open({job!r}, "w") as job, open({rank!r}, "w") as rank:
+    for step in range(300):
+        print("step", step, file=rank, flush=True)
+        print("ctx-tracer: error", step, file=job, flush=True)
+        time.sleep(0.002)
+"""
+    printed = io.StringIO()
+    with subprocess.Popen([sys.executable, "-c", writing]) as training:
+        progress.follow(training, tmp_path, screen.Screen(printed))
+
+    lines = printed.getvalue().splitlines()
+    assert lines[-1] == "Training ended with exit code 0."
+    for step in range(300):
+        assert lines.index(f"step {step}") < lines.index(f"ctx-tracer: error {step}")
+
+
+PYTHONS = """step 4: the blocks skip
+Traceback (most recent call last):
+  File "identity_op.py", line 117, in main
+    loss.backward()
+"""
+WRAPPED = """OSError: (External)
+{
+    ============== Error message in backward of GradNodePyLayer ==============
+    ValueError: (InvalidArgument) Leaf Var (eager_in_tmp_0) can't use inplace strategy.
+      [Hint: Expected ...]
+"""
+ENDED = """
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+FatalError: `Termination signal` is detected by the operating system.
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        (f"{PYTHONS}OSError: (External) ValueError: Y is wrong.\n", "OSError: (External) ValueError: Y is wrong."),
+        (f"{PYTHONS}{WRAPPED}", "ValueError: (InvalidArgument) Leaf Var (eager_in_tmp_0) can't use inplace strategy."),
+        (f"{PYTHONS}KeyError: 'a'\n{ENDED}", "KeyError: 'a'"),
+        (f"step 3: loss 1.0\n{ENDED}", None),
+        ("step 3: loss 1.0\nValueError: caught and logged\n", None),
+        ("", None),
+    ],
+)
+def test_the_error_is_the_one_that_training_ended_with(log: str, error: str | None) -> None:
+    assert progress.last_error(log) == error
+
+
+def test_help_says_what_each_scenario_is_in_a_line_and_so_does_the_documentation() -> None:
+    asked = [sys.executable, str(DEMO / "demo.py"), "--help"]
+    said = subprocess.run(asked, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=True).stdout
+
+    assert max(map(len, said.splitlines())) <= 80
+    for name, scenario in SCENARIOS.items():
+        assert re.search(rf"^  {name} +{re.escape(scenario.summary)}$", said, re.MULTILINE)
+        assert scenario.summary in DOCS.read_text()
 
 
 # --- the check -------------------------------------------------------------------------------------------------------
@@ -182,6 +288,42 @@ def marker() -> Iterator[str]:
     assert left == []
 
 
+# What training says of its death, without a word of where and why.
+OWN_ERROR = {
+    "placements": "Error: (InvalidArgument) The Tensor Y's rank [1] and Y's dims_mapping size [0] are not matched.",
+    "identity-op": "that doesn't stop gradient can't use inplace strategy.",
+}
+
+
+def check_what_was_said(text: str, scenario: Any, report: dict[str, Any]) -> None:
+    """Of progress and end, in a pipe."""
+    lines = text.splitlines()
+    assert "…" not in text  # nothing is cut
+    assert "\n\n\n" not in text
+    ending = next(i for i, line in enumerate(lines) if line.startswith("Training ended with exit code "))
+    assert lines[ending].startswith(f"Training ended with exit code {report['run']['exit_code']}")
+    assert report["sentence"] in lines[ending:]
+    if scenario.expected:
+        first_finding = next(i for i, line in enumerate(lines) if line.startswith("ctx-tracer: error CT"))
+        begins = re.search(r"At step \d+", scenario.story)
+        assert begins is not None
+        turn = next(i for i, line in enumerate(lines) if line.startswith(f"{begins[0][3:]}: "))
+        assert turn < first_finding < ending
+        main = conclusion.main_finding(report["findings"], scenario.expected)
+        assert main["tensor"] is None or f"  tensor: {main['tensor']['name']}" in lines
+        assert any(line.startswith(f"  layer: {main['region']['name']}, ") for line in lines)
+        assert f"  see: {main['known_issue']['url']}" in lines
+        assert f"  fixed in: {'Paddle ' + scenario.fixed_in if scenario.fixed_in else 'no release yet'}" in lines
+    if scenario.dies:
+        assert any(line.endswith(OWN_ERROR[scenario.name]) for line in lines[first_finding:ending])
+        assert lines[ending + 2] == "Training died at step 4 on ranks 0 and 1. This is why:"
+    else:
+        assert "What training itself says" not in text
+        assert "died" not in text
+    assert "http://127.0.0.1" not in text  # nobody answers there any more
+    assert lines[-1].endswith(f"./run demo --scenario {scenario.name}")
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_each_scenario_shows_what_it_is_meant_to_show(
     newest_paddle: PaddleEnvironment, tmp_path: Path, marker: str, scenario: str
@@ -193,6 +335,7 @@ def test_each_scenario_shows_what_it_is_meant_to_show(
 
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)  # the report and nothing else
+    check_what_was_said(ended.stderr, SCENARIOS[scenario], report)
     found = {finding["rule"] for finding in report["findings"] if finding["severity"] != "info"}
     assert (
         found

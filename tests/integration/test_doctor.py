@@ -62,7 +62,7 @@ def test_a_strided_view_that_a_pylayer_saved(paddle: PaddleEnvironment, tmp_path
     different = found.hook["gradients"]["different"]
     assert {d["name"] for d in different} == {"input 0"}
     assert all(d["what"] == "values" and d["largest"] > 0.01 for d in different)
-    assert found.report["sentence"].startswith("Use reentrant mode (use_reentrant=True) for SavesStridedView. Hook mode")
+    assert found.report["sentence"].startswith("Use reentrant mode (use_reentrant=True) for SavesStridedView. Hook")
 
 
 def test_a_pylayer_that_returns_its_input(paddle: PaddleEnvironment, tmp_path: Path) -> None:
@@ -186,9 +186,7 @@ def test_make_block_its_arguments_and_a_guess(newest_paddle: PaddleEnvironment, 
         ("odd.py", "no guess of the inputs of Odd fits"),
     ],
 )
-def test_what_cannot_be_tried_is_told(
-    newest_paddle: PaddleEnvironment, tmp_path: Path, target: str, told: str
-) -> None:
+def test_what_cannot_be_tried_is_told(newest_paddle: PaddleEnvironment, tmp_path: Path, target: str, told: str) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('not today')\n")
     (tmp_path / "parses.py").write_text("import argparse\nargparse.ArgumentParser().parse_args(['--no'])\n")
     (tmp_path / "dies.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")

@@ -61,16 +61,22 @@ class AgainCheck(Check):
     def replay_ended(self, region: Region, call: Call) -> None:
         """A second replay went well, which is worth knowing only for its cost."""
         if region.replays > 1 and self._serves(region) and not region.fired:
-            self._report(region, "info", "and its gradient is right; the block was computed once more for it")
+            self._report(
+                region,
+                "info",
+                "and its gradient is right; the block was computed once more for it",
+                "Nothing has to be done. Adding the losses and calling backward once would save that computation.",
+            )
 
     def _serves(self, region: Region) -> bool:
         return region.path.mode == model.HOOK and self._hook_mode_serves
 
-    def _report(self, region: Region, severity: Optional[str], effect: str) -> None:
+    def _report(self, region: Region, severity: Optional[str], effect: str, remedy: Optional[str] = None) -> None:
         self._session.report(
             "CT118",
             f"A second backward goes through {region.path.name}, {effect}.",
             region,
             severity=severity,
+            remedy=remedy,
             detail={"replays": region.replays},
         )

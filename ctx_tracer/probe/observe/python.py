@@ -30,7 +30,10 @@ class Observation(NamedTuple):
 
 NOTHING = Observation()  # a slot that holds no tensor
 
-_new = tuple.__new__  # a third of the price of a NamedTuple's own constructor, on the path of every saved tensor
+_new = tuple.__new__  # a third of the price of a NamedTuple's own constructor
+
+# A model has some hundred kinds of tensors; lengths that vary make more. About 300 bytes each.
+MAX_KNOWN = 1 << 14
 
 
 class Observer:
@@ -40,6 +43,7 @@ class Observer:
         self._tensor_type = paddle.base.core.eager.Tensor
         core = paddle.base.core
         self._one_place = not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu() or _custom_devices(core))
+        self._known: Dict[Tuple[Any, ...], Observation] = {}
         self._dtypes: Dict[int, str] = {}
         self._meshes: List[Tuple[Any, str]] = []  # meshes of Paddle 2.6 cannot be hashed; a job has a handful
 
@@ -53,6 +57,8 @@ class Observer:
             return NOTHING
         try:
             return self._read(tensor)
+        except RecursionError:
+            raise
         except (RuntimeError, ValueError, OSError):  # an undefined tensor: read what can be read
             return self._read_broken(tensor)
 
@@ -72,7 +78,7 @@ class Observer:
                 place,
                 parameter,
             )
-            return _new(Observation, facts_of_dist)
+            return self._known.get(facts_of_dist) or self._intern(facts_of_dist)
         facts_of_dense = (
             self._dtypes.get(tensor.dtype.value) or self._dtype_name(tensor.dtype),
             tuple(tensor.shape),
@@ -85,7 +91,15 @@ class Observer:
             place,
             parameter,
         )
-        return _new(Observation, facts_of_dense)
+        return self._known.get(facts_of_dense) or self._intern(facts_of_dense)
+
+    def _intern(self, observed: Tuple[Any, ...]) -> Observation:
+        # Training sees the same tensors again and again. One object for each kind of them keeps the garbage collector
+        # as idle as it is without us, and makes comparing a matter of identity.
+        observation = _new(Observation, observed)
+        if len(self._known) < MAX_KNOWN:
+            self._known[observed] = observation
+        return observation
 
     def _read_broken(self, tensor: Any) -> Observation:
         dist = tensor.is_dist()

@@ -84,6 +84,16 @@ def outcome(run: Run, now_ns: int) -> Outcome:
         where = "" if run.step is None else f" at step {run.step:,}"
         more = f" ({len(reasons) - 1} more reason{'s' if len(reasons) > 2 else ''})" if len(reasons) > 1 else ""
         return Outcome(status, UNDECIDED, f"Undecided{where}: {reasons[0]}{more}.")
+    ended = [
+        {"rank": r.rank, "exit": {"code": r.exit_code, "signal": r.exit_signal}, "step": r.step}
+        for r in sorted(run.ranks.values(), key=lambda rank: rank.rank)
+        if r.failed
+    ]
+    if ended:
+        # As the report says it.
+        covered = {"regions_replayed": run.regions_replayed, "slots_compared": run.slots_compared}
+        told = {"verdict": MATCH, "processes": ended, "coverage": covered, "run": {"exit_code": None}}
+        return Outcome(status, MATCH, sentence(told))
     step = "no step ended" if run.step is None else f"step {run.step:,}"
     ranks = f"{len(run.ranks):,} rank{'s' if len(run.ranks) != 1 else ''}"
     return Outcome(status, MATCH, f"Healthy, {step}, {ranks}.")
@@ -113,20 +123,31 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
 
 
 def _mismatch_sentence(alerts: list[Alert]) -> str:
-    """As the report says it, from the worst alert."""
-    worst = earliest_worst(alerts)
-    told = {
-        **worst.finding,
-        "ranks": sorted(worst.ranks),
-        "step": {"first": worst.first_step, "last": worst.last_step},
-        "last_clean_step": worst.last_clean_step,
-        "remedy": remedy_of(worst),
-    }
-    others = [{"severity": alert.severity} for alert in alerts if alert is not worst]
-    text = sentence({"verdict": MISMATCH, "findings": [told, *others]})
-    if worst.state != FIRING:
+    """As the report says it."""
+    first = earliest_worst(alerts)
+    place = (first.first_step, first.region_key)
+    told = [_as_told(first)]
+    for alert in alerts:
+        if alert is not first:
+            # The sentence may be about one of those that began together; of the others' ranks no list is made: there
+            # may be thousands of both.
+            together = (alert.first_step, alert.region_key) == place
+            told.append(_as_told(alert, in_order=together))
+    text = sentence({"verdict": MISMATCH, "findings": told})
+    if first.state != FIRING:
         text += f" Not seen again for {RESOLVE_STEPS} steps."
     return text
+
+
+def _as_told(alert: Alert, *, in_order: bool = True) -> dict[str, Any]:
+    return {
+        **alert.finding,
+        "severity": alert.severity,
+        "ranks": sorted(alert.ranks) if in_order else alert.ranks,
+        "step": {"first": alert.first_step, "last": alert.last_step},
+        "last_clean_step": alert.last_clean_step,
+        "remedy": remedy_of(alert),
+    }
 
 
 def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
@@ -140,13 +161,10 @@ def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
     if dropped:
         listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(dropped.items()))
         reasons.append(f"the tracer lost observations ({listed})")
-    if status in (RUNNING, SILENT):
+    if status != ENDED:
         silent = [rank.rank for rank in run.ranks.values() if rank_status(rank, now_ns) == SILENT]
         if silent:
             reasons.append(f"{ranks_in_words(silent)} silent for more than {SILENT_NS // 1_000_000_000} s")
-    failed = [rank.rank for rank in run.ranks.values() if rank.failed]
-    if failed:
-        reasons.append(f"{ranks_in_words(failed)} failed without a finding")
     unknown = [rank.rank for rank in run.ranks.values() if rank.exit_unknown]
     if unknown:
         reasons.append(f"how {ranks_in_words(unknown)} ended was not seen")

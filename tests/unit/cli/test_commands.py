@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ctx_tracer
-from ctx_tracer.cli.render import plain, ranges, steps
+from ctx_tracer.cli.render import plain, steps
 from ctx_tracer.rules import RULES
 
 
@@ -80,8 +80,6 @@ def test_a_reader_that_has_seen_enough() -> None:
 
 
 def test_small_words() -> None:
-    assert ranges([3, 0, 1, 2, 7, 7]) == "0-3, 7"
-    assert ranges([]) == "-"
     assert steps({"first": 3, "last": 3}) == "3"
     assert steps({"first": 3, "last": 9}) == "3-9"
     assert steps({"first": None, "last": None}) == "-"

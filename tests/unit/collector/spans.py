@@ -13,7 +13,7 @@ from ctx_tracer.model import Finding, Region
 
 def finding(rule: str = "CT105", region: str | None = "blocks.1", **fields: Any) -> Finding:
     where = Region(region, source="model.py:31") if region else None
-    return Finding(rule=rule, region=where, message="w_0 lost its placements.", **fields)
+    return Finding(rule=rule, region=where, **{"message": "w_0 lost its placements.", **fields})
 
 
 def observed(

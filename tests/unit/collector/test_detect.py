@@ -133,7 +133,11 @@ def test_a_rank_that_is_started_again_runs(take):
         ),
         ([step(0, 7), step(1, 7, received_ns=1_000 + MINUTE)], MINUTE + 1, "rank 0 silent for more than 60 s"),
         ([step(0, 7), step(1, 7), exited(1, code=None, step=7)], 0, "how rank 1 ended was not seen"),
-        ([step(0, 7), step(1, 7), exited(1, code=3, step=7)], 0, "rank 1 failed without a finding"),
+        (
+            [step(0, 7), step(1, 7, received_ns=1_000 + MINUTE), exited(1, code=3, step=7)],
+            MINUTE + 1,
+            "rank 0 silent for more than 60 s",
+        ),
         (
             [step(0, 7), step(1, 7), region_span(verdict="undecided")],
             0,
@@ -146,6 +150,38 @@ def test_what_was_not_seen_makes_it_undecided(take, spans, later, reason):
     run = take(*spans)
     found = outcome(run, 1_000 + later)
     assert (found.verdict, found.sentence) == ("undecided", f"Undecided at step 7: {reason}.")
+
+
+def test_a_script_that_failed_by_itself_is_told_as_the_report_tells_it(take):
+    run = take(step(0, 7), step(1, 7), exited(1, code=3, step=7), exited(0, code=None, signal="SIGTERM", step=7))
+    found = outcome(run, NOW)
+    assert (found.status, found.verdict) == ("failed", "match")
+    assert found.sentence == (
+        "Training ended with exit code 3 on rank 1 at step 7; up to there, what recompute saved and what its replay "
+        "gave back agree in all 4 recomputed blocks (12 tensors)."
+    )
+
+
+def test_the_sentence_names_the_cause_and_the_regions_it_is_in(take):
+    def found_in(region, rule, **fields):
+        return finding(rule, region, ranks=(0,), first_step=3, last_step=3, **fields)
+
+    spans = [
+        region_span(
+            step=3,
+            region=f"layers.{layer}",
+            findings=[
+                found_in(f"layers.{layer}", "CT110", slot=0, message="It came out differently."),
+                found_in(f"layers.{layer}", "CT111", slot=None, message=f"layers.{layer} draws other numbers."),
+            ],
+        )
+        for layer in (10, 2, 1)
+    ]
+    found = outcome(take(*spans, step(0, 3), step(1, 3)), NOW)
+    assert found.sentence.startswith(
+        "Rank 0: layers.1 draws other numbers (first at step 3, the same in layers.2, 10). "
+    )
+    assert found.sentence.endswith(" And 3 more findings.")
 
 
 def test_further_reasons_are_counted(take):

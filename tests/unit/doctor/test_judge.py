@@ -38,7 +38,12 @@ DRAWN = (finding("CT110"), finding("CT111", detail={"generators": ["paddle"]}))
     ("fields", "repeats", "verdict", "why"),
     [
         ({}, True, "safe", "Outputs and gradients equal those without recompute to the bit."),
-        ({"values": values(1.00001)}, True, "safe", "Outputs and gradients equal those without recompute within rounding."),
+        (
+            {"values": values(1.00001)},
+            True,
+            "safe",
+            "Outputs and gradients equal those without recompute within rounding.",
+        ),
         ({"findings": [finding("CT115", severity="info")]}, True, "safe", None),
         ({"findings": [finding("CT119")]}, True, "unsafe", "CT119 Something happened."),
         ({"findings": [finding("CT104", severity="warning")]}, True, "unsafe", "CT104 Something happened."),

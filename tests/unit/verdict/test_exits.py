@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from ctx_tracer.model import Finding, Region
+from ctx_tracer.record.layout import Definition
 from ctx_tracer.verdict.exits import Exit, ProcessEnd, all_exit_findings, doing, exit_findings, follows
 
 Make = Callable[..., ProcessEnd]
@@ -127,9 +129,35 @@ def test_a_rank_that_ended_well_before_has_no_followers(end: Make) -> None:
         ([], {"last": ("captured", 2)}, "at step 5, after the forward of head (train.py:50)"),
         ([], {"last": ("failed", 1)}, "at step 5, after the failure of layers.3 (train.py:42)"),
         ([], {"last": None, "step": 0}, "at step 0, before the first recompute region"),
-        ([], {"clean": True}, "finished at step 5"),
+        ([], {"micro_batch": 3}, "at step 5, micro-batch 3, after the backward of layers.3 (train.py:42)"),
+        ([], {"clean": True}, "its record was closed at step 5"),
+        ([], {"clean": True, "exit": Exit(0)}, "finished at step 5"),
+        ([], {"clean": True, "exit": Exit(1)}, "at step 5, after the backward of layers.3 (train.py:42)"),
+        (
+            [("consuming", 2)],
+            {"clean": True, "exit": Exit(signal="SIGINT")},
+            "running the backward of head (train.py:50) at step 5",
+        ),
         ([], {"progress": None}, "unknown: its record could not be read"),
     ],
 )
 def test_doing(end: Make, opened: list[tuple[str, int]], fields: dict[str, object], expected: str) -> None:
-    assert doing(end(None, *opened, **fields)) == expected
+    other = {name: value for name, value in fields.items() if name != "exit"}
+    assert doing(end(fields.get("exit"), *opened, **other)) == expected
+
+
+def test_after_the_only_backward_of_a_step_there_is_no_micro_batch_to_name(end: Make) -> None:
+    ended = end(Exit(1))
+    assert ended.progress is not None
+    after = replace(ended, progress=replace(ended.progress, micro_batch=1))
+    assert doing(after) == "at step 5, after the backward of layers.3 (train.py:42)"
+
+
+def test_the_phase_that_the_program_declared_is_told(end: Make) -> None:
+    known = {7: Definition(7, "phase", {"name": "checkpoint"})}
+    killed = end(Exit(signal="SIGKILL"), last=None, definitions=known)
+    assert killed.progress is not None
+    for phase, told in ((7, ', in phase "checkpoint"'), (0, ""), (8, "")):
+        (found,) = exit_findings(replace(killed, progress=replace(killed.progress, phase=phase)))
+        assert found.message == f"The process was ended by SIGKILL at step 5{told}, before the first recompute region."
+        assert found.detail.get("phase") == ("checkpoint" if told else None)

@@ -20,7 +20,7 @@ from ctx_tracer.verdict.coverage import FRAMEWORK, LOSSES
 from ctx_tracer.verdict.exits import Exit, ProcessEnd
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.report import build_report
-from ctx_tracer.verdict.text import finding_lines, lines, sentence
+from ctx_tracer.verdict.text import group_lines, lines, sentence
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 SCHEMA = json.loads((DOCS / "report.schema.json").read_text(encoding="utf-8"))
@@ -72,7 +72,10 @@ def test_schema_is_a_schema_and_speaks_of_the_documented_fields() -> None:
 def test_healthy(healthy: Healthy) -> None:
     told = report([healthy(0), healthy(1)])
     assert (told["verdict"], told["findings"], told["undecided"], told["dropped"]) == ("match", [], [], {})
-    assert told["sentence"] == "2 ranks, 12 steps: ctx tensors and their replay agree in 48 replayed regions."
+    assert told["sentence"] == (
+        "Nothing wrong: in 12 steps on 2 ranks, what recompute saved and what its replay gave back agree in all 48 "
+        "recomputed blocks (480 tensors)."
+    )
     assert told["scope"] == (
         "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); values on sampled steps"
     )
@@ -109,12 +112,12 @@ def test_a_fault_on_two_ranks(healthy: Healthy) -> None:
         "(ctx.needs_weight_grad = not w.stop_gradient), or keep the parameter on ctx as an attribute (ctx.weight = "
         "w), or use use_reentrant=True for this block."
     )
-    assert finding_lines(finding)[1:4] == [
+    assert group_lines([finding])[1:4] == [
         "  region blocks.1 at model.py:31, hook mode; first at step 3, last at step 11, last clean step 2, 18 times",
         "  stop_gradient: captured False, served True",
         f"  do: {finding['remedy']}",
     ]
-    assert finding_lines(finding)[-1].endswith(
+    assert group_lines([finding])[-1].endswith(
         "(not fixed in any release yet) https://github.com/PaddlePaddle/Paddle/issues/62979"
     )
 
@@ -138,12 +141,64 @@ def test_of_several_faults_the_sentence_names_a_tensor_that_has_a_name(healthy: 
     assert told["sentence"].endswith(" And 2 more findings.")
 
 
+@pytest.mark.parametrize(
+    ("effect", "cause"),
+    [("CT110", rule) for rule in ("CT102", "CT107", "CT108", "CT109", "CT111", "CT117")]
+    + [("CT113", rule) for rule in ("CT101", "CT105", "CT107", "CT116", "CT118")]
+    + [("CT107", "CT111"), ("CT105", "CT108")],
+)
+def test_the_sentence_names_the_cause_before_what_follows_from_it(healthy: Healthy, effect: str, cause: str) -> None:
+    symptom = replace(LOST_IDENTITY, rule=effect, slot=0, message="It came out differently.")
+    root = replace(LOST_IDENTITY, rule=cause, slot=None, tensor=None, message="This is why.")
+    far = replace(LOST_IDENTITY, rule="CT112", region=Region("blocks.9"), message="Elsewhere.")
+    told = report([healthy(0, findings=(far, symptom, root), world=1)])
+    if (effect, cause) != ("CT105", "CT108"):
+        assert told["sentence"].startswith("Rank 0: This is why (first at step 3, last clean step 2). ")
+    assert told["sentence"].endswith(" And 2 more findings.")
+    assert [f["rule"] for f in told["findings"]].index(cause) < 2
+
+
+def test_no_gradients_from_now_on_is_said_beside_the_failure_that_began_it(healthy: Healthy) -> None:
+    failed = replace(LOST_IDENTITY, rule="CT113", slot=None, tensor=None, message="The replay raised X: bad. It is so.")
+    poisoned = Finding("CT114", (0,), (100,), first_step=3, last_step=3, message="Grad mode stays off.")
+    told = report([healthy(0, findings=(poisoned, failed), world=1)])
+    assert told["sentence"].startswith(
+        "Rank 0: The replay raised X: bad, and since then backward gives no gradients. It is so (first at step 3, last "
+        "clean step 2). Let the process end after a failed backward and restart from the last checkpoint. "
+    )
+    assert "more finding" not in told["sentence"]
+
+
+def test_one_cause_in_many_layers_is_told_once(healthy: Healthy) -> None:
+    def lost(layer: int, slot: int) -> Finding:
+        name = f"layers.{layer}.lora_{'AB'[slot]}"
+        return replace(
+            LOST_IDENTITY,
+            region=Region(f"layers.{layer}", 0, "lora.py:31"),
+            slot=slot,
+            tensor={"name": name},
+            message=f"{name} in layers.{layer} is a copy in {layer} of 24.",
+        )
+
+    found = tuple(lost(layer, slot) for layer in range(24) for slot in (0, 1))
+    told = report([healthy(0, findings=found, world=1)])
+    assert [f["region"]["name"] for f in told["findings"][::2]] == [f"layers.{layer}" for layer in range(24)]
+    assert told["sentence"].startswith(
+        "Rank 0: layers.0.lora_A in layers.0 is a copy in 0 of 24 (first at step 3, last clean step 2, the same in "
+        "layers.1-23). "
+    )
+    assert "more finding" not in told["sentence"]
+    text = lines(told)
+    assert len([line for line in text if line.startswith("  do: ")]) == 1
+    assert "  the same in layers.1-23: 47 more findings" in text
+
+
 def test_a_run_without_recompute_is_undecided(end: End) -> None:
     told = report([ProcessRecord(end(Exit(0), clean=True, step=3, last=None, definitions={}, world=1), steps=3)])
     assert (told["verdict"], told["findings"], told["scope"]) == ("undecided", [], "nothing")
     assert told["undecided"] == ["No recompute region was captured."]
     assert told["sentence"] == (
-        "1 rank, 3 steps: no difference was found, but nothing can be promised. No recompute region was captured."
+        "No difference was found in 3 steps on 1 rank, but nothing can be promised. No recompute region was captured."
     )
 
 
@@ -184,7 +239,13 @@ def test_a_script_that_failed_by_itself_is_told_and_is_no_finding(healthy: Healt
     one = healthy(0)
     told = report([replace(one, end=replace(one.end, exit=Exit(1))), healthy(1)], exit_code=1)
     assert told["verdict"] == "match"
-    assert told["sentence"].endswith("agree in 48 replayed regions. Rank 0: exit code 1.")
+    assert told["sentence"] == (
+        "Training ended with exit code 1 on rank 0 at step 12; up to there, what recompute saved and what its replay "
+        "gave back agree in all 48 recomputed blocks (480 tensors)."
+    )
+    assert report([replace(one, end=replace(one.end, exit=Exit(1))), healthy(1)], exit_code=0)["sentence"].endswith(
+        "(480 tensors). One process ended with exit code 1 on rank 0 at step 12."
+    ), "started again, or beside the training"
 
 
 def test_an_end_that_was_not_seen_is_undecided(healthy: Healthy, end: End) -> None:
