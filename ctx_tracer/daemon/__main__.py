@@ -22,6 +22,7 @@ from ctx_tracer.daemon.lock import try_lock
 from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
+from ctx_tracer.daemon.signals import SignalQueue
 from ctx_tracer.model import MATCH
 from ctx_tracer.verdict.job import RunInfo
 
@@ -79,7 +80,8 @@ def _follow(daemon: Daemon, parent: int | None) -> None:
     if parent is not None:
         daemon.wait_for(parent)
     idle_since = None
-    while signal.sigtimedwait(_SIGNALS, TICK_S) is None:
+    signals = SignalQueue(_SIGNALS)
+    while not list(signals.take(TICK_S)):
         now = time.time_ns()
         daemon.tick(now, {}, set())
         if daemon.alive or not daemon.expected_gone or (parent is None and not daemon.processes):
