@@ -89,9 +89,9 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
             ("rank", "pid", "end", "doing"),
             [(p["rank"], p["pid"], p["exit"]["signal"] or f"exit code {p['exit']['code']}", p["last"]) for p in ended],
         )
-    # The sentence of an undecided run carries the first reason.
-    for reason in report["undecided"][1 if verdict == UNDECIDED else 0 :]:
-        out.print(Text(f"Not decided: {plain(reason)}"))
+    if verdict == UNDECIDED and report["processes"]:  # the sentence carries the first reason, or all
+        for reason in report["undecided"][1:]:
+            out.print(Text(f"Not decided: {plain(reason)}"))
     if report["dropped"]:
         lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
         out.print(Text(f"Lost by the tracer itself: {lost}"))

@@ -23,6 +23,7 @@ from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.daemon.signals import SignalQueue
+from ctx_tracer.daemon.streams import stand_in
 from ctx_tracer.model import MATCH
 from ctx_tracer.verdict.job import RunInfo
 
@@ -33,6 +34,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def main() -> int:
     """Look after one directory until its processes are gone. 0; 2 for arguments that cannot be used."""
+    stand_in()
     options = _arguments()
     try:
         lock = try_lock(options.record_dir)
@@ -57,7 +59,10 @@ def main() -> int:
     info = RunInfo(identity.run, identity.attempt, identity.command, __version__, started_ns, time.time_ns())
     report = report_of(info, daemon)
     if options.report is not None:
-        write_report(options.report, report)
+        try:
+            write_report(options.report, report)
+        except OSError as error:
+            announcer.say(f"cannot write the report to {options.report}: {error.strerror}")
     announcer.say(report["sentence"])
     if options.discard and report["verdict"] == MATCH:
         shutil.rmtree(options.record_dir, ignore_errors=True)

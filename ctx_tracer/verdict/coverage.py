@@ -66,7 +66,10 @@ def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
     reasons = [reason for process in processes for reason in _unseen(process)]
     counters = total(processes)
     if not counters["regions_captured"]:
-        reasons.append("No recompute region was captured.")
+        reasons.append(
+            "No recompute region was captured: the model does not recompute (its trainer or its configuration switches "
+            "that on), or it runs as a static graph, which is not observed."
+        )
     elif not counters["regions_replayed"]:
         reasons.append("No replay of a captured region was completed.")
     if counters["slots_not_compared"]:

@@ -28,9 +28,13 @@ def sentence(report: Report) -> str:
         return f"Nothing wrong: in {_seen(report)}, {agree}.{f' One process {ended}.' if ended else ''}"
     reasons = report["undecided"]
     if not report["processes"]:
-        return f"Nothing was observed. {' '.join(reasons)}"
+        code = report["run"]["exit_code"]
+        end = f", and the command ended with exit code {code}" if code else ""
+        return f"Nothing was observed{end}. {' '.join(reasons)}"
     others = f" (and {_count(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
     first = f"Training {ended}. " if ended else ""
+    if not covered["regions_captured"]:
+        return f"{first}Nothing was compared in {_seen(report)}. {reasons[0]}{others}"
     return f"{first}No difference was found in {_seen(report)}, but nothing can be promised. {reasons[0]}{others}"
 
 
