@@ -120,7 +120,15 @@ def _finish(
         announcer.say(
             f"--fail-on {options.fail_on} had nothing to judge and exits with 0; --fail-on undecided fails in this case"
         )
-    keep = directory.given or bool(daemon.alive) or bool(daemon.processes and report["verdict"] != MATCH)
+    undelivered = exporter.undelivered(directory.path) if exporter is not None else None
+    if undelivered is not None:
+        announcer.say(undelivered)
+    keep = (
+        directory.given
+        or undelivered is not None
+        or bool(daemon.alive)
+        or bool(daemon.processes and report["verdict"] != MATCH)
+    )
     if keep:
         directory.close()
     else:

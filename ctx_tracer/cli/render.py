@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ctx_tracer.model import UNDECIDED
 from ctx_tracer.verdict.group import groups, ranges, region_names, regions_in_words
+from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.text import group_lines, lines
 
 if TYPE_CHECKING:
@@ -92,9 +93,10 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
     if verdict == UNDECIDED and report["processes"]:  # the sentence carries the first reason, or all
         for reason in report["undecided"][1:]:
             out.print(Text(f"Not decided: {plain(reason)}"))
-    if report["dropped"]:
-        lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
-        out.print(Text(f"Lost by the tracer itself: {lost}"))
+    # What could not be delivered has been said, with what to do.
+    lost = in_words({reason: count for reason, count in report["dropped"].items() if reason != "export_unreachable"})
+    if lost:
+        out.print(Text(f"Lost by the tracer itself: {plain(lost)}"))
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]], out: Console) -> None:

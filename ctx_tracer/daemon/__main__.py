@@ -64,7 +64,10 @@ def main() -> int:
         except OSError as error:
             announcer.say(f"cannot write the report to {options.report}: {error.strerror}")
     announcer.say(report["sentence"])
-    if options.discard and report["verdict"] == MATCH:
+    undelivered = exporter.undelivered(options.record_dir) if exporter is not None else None
+    if undelivered is not None:
+        announcer.say(undelivered)
+    elif options.discard and report["verdict"] == MATCH:
         shutil.rmtree(options.record_dir, ignore_errors=True)
     return 0
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES
 from ctx_tracer.verdict.group import alike, groups, region_names, regions_in_words
+from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import follows_from
 
 Report = Mapping[str, Any]
@@ -66,6 +67,7 @@ def lines(report: Report) -> list[str]:
     )
     text += [f"not decided: {reason}" for reason in report["undecided"]]
     text += [f"not observed: {what}" for what in covered["not_observed"]]
+    text += [f"lost: {in_words(report['dropped'])}"] if report["dropped"] else []
     share = "" if overhead["share_of_step"] is None else f" ({overhead['share_of_step']:.2%} of the steps)"
     text.append(f"the tracer took {overhead['seconds']:.3f} s{share}")
     return text

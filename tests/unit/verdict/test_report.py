@@ -264,8 +264,11 @@ def test_a_closed_record_is_an_end_that_was_seen(healthy: Healthy) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"lost_events": 7}, "The tracer lost observations: ring_overwritten 7."),
-        ({"counters": {"guard_faults": 2}}, "The tracer lost observations: guard_faults 2."),
+        ({"lost_events": 7}, "The tracer lost observations: 7 events overwritten before being read."),
+        (
+            {"counters": {"guard_faults": 2}},
+            "The tracer lost observations: 2 faults of the tracer itself, to be reported as a bug.",
+        ),
         (
             {"counters": {"slots_not_compared": 4}},
             "4 saved tensors could not be compared: a replay did not save as many as the forward pass.",
