@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import os
@@ -9,6 +10,8 @@ import sys
 import weakref
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from ctx_tracer.probe.layers import members, named, sublayers
 
 # A heap walk names every layer at once (about 30 ms for 300,000 objects). New layers may appear while training
 # (an adapter), so it may be repeated, but a model that makes layers in every step must not make us walk in every step.
@@ -53,8 +56,7 @@ class Namer:
         if _is(function, self._layer_type):
             return CallSite((function,), None, type(function).__qualname__)
         bound, plain = _receiver(function)
-        named = plain or (function if type(function) is BuiltinFunctionType else type(function))
-        qualname = named.__qualname__
+        qualname = (plain or (function if type(function) is BuiltinFunctionType else type(function))).__qualname__
         if _is(bound, self._layer_type):
             return CallSite((bound,), getattr(plain, "__code__", None), qualname)
         span = _span(plain) if plain is not None else None
@@ -95,9 +97,8 @@ class Namer:
         """
         owned: List[Any] = list(site.parameters)
         for layer in site.layers:
-            members = {**layer.__dict__.get("_sub_layers", {}), **layer.__dict__.get("_parameters", {})}
-            named = [members[name] for name in _names_in(site.code, type(layer)) if members.get(name) is not None]
-            owned += named or [layer]
+            own = {**dict(members(layer, "_sub_layers")), **dict(members(layer, "_parameters"))}
+            owned += [own[name] for name in _names_in(site.code, type(layer)) if own.get(name) is not None] or [layer]
         return tuple(owned)
 
     def layer(self, layer: Any) -> Optional[str]:
@@ -193,15 +194,15 @@ class Namer:
             known = is_layer.get(kind)
             if known is None:
                 known = is_layer[kind] = issubclass(kind, self._layer_type)
-            if known and "_sub_layers" in candidate.__dict__:
+            if known:
                 layers.append(candidate)
-        children = {id(child) for layer in layers for child in layer._sub_layers.values() if child is not None}
+        children = {id(child) for layer in layers for _, child in members(layer, "_sub_layers")}
         roots = [layer for layer in layers if id(layer) not in children]
-        named = [(root, list(root.named_sublayers(include_self=True))) for root in roots]
-        for root, members in sorted(named, key=lambda pair: len(pair[1])):  # the largest last: its names win
-            for name, layer in members:
+        below = [(root, list(sublayers(root))) for root in roots]
+        for root, found in sorted(below, key=lambda pair: len(pair[1])):  # the largest last: its names win
+            for name, layer in found:
                 self._layers[id(layer)] = (weakref.ref(layer), name)
-            for name, parameter in root.named_parameters():
+            for name, parameter in named(root, "_parameters"):
                 self._parameters[parameter.name] = name
                 self.remember(parameter, parameter.name)
 
@@ -236,10 +237,22 @@ def _held_by(function: FunctionType, bound: Any) -> Iterator[Tuple[str, Any]]:
             yield from _cells(value)
     for index, value in enumerate(function.__defaults__ or ()):
         yield f"default {index}", value
-    own = getattr(bound, "__dict__", None) if bound is not None else None
-    for scope in (own, function.__globals__):
-        if type(scope) is dict:
-            yield from ((name, scope[name]) for name in function.__code__.co_names if name in scope)
+    for name in _globals_in(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    try:
+        own = object.__getattribute__(bound, "__dict__")  # not `getattr`, which a proxy of the user's would answer
+    except (AttributeError, TypeError):
+        return
+    if type(own) is dict:
+        yield from ((name, own[name]) for name in function.__code__.co_names if name in own)
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals_in(code: CodeType) -> Tuple[str, ...]:
+    """Global names that a function's code loads: an attribute of the same name is something else."""
+    loads = (i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return tuple(dict.fromkeys(loads))
 
 
 def _cells(function: FunctionType) -> Iterator[Tuple[str, Any]]:
