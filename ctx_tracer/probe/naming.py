@@ -9,7 +9,7 @@ import os
 import sys
 import weakref
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from ctx_tracer.probe.layers import members, named, sublayers
 
@@ -68,14 +68,21 @@ class Namer:
         layers = list({id(layer): layer for layer in layers}.values())
         return CallSite(tuple(layers[:MAX_LAYERS]), getattr(plain, "__code__", None), qualname, parameters, span)
 
-    def values_held(self, function: Any) -> List[Tuple[str, Any]]:
-        """What `function` reaches by itself, named: closure cells, defaults, and what its code names."""
+    def values_held(self, function: Any, args: Tuple[Any, ...], kwargs: Mapping[str, Any]) -> List[Tuple[str, Any]]:
+        """What `function` reaches by itself in this call, named: closure cells, defaults, and what its code names."""
+        given, keywords = len(args), set(kwargs)
         while type(function) is functools.partial:
+            given += len(function.args)
+            keywords |= set(function.keywords)
             function = function.func
         if _is(function, self._layer_type):
             return []
         bound, plain = _receiver(function)
-        return list(_held_by(plain, bound)) if plain is not None else []
+        if plain is None:
+            return []
+        named = plain.__code__.co_varnames[: given + (bound is not None)]
+        unused = {f"default {parameter}" for parameter in (*named, *keywords)}
+        return [(name, value) for name, value in _held_by(plain, bound) if name not in unused]
 
     def name(self, site: CallSite, source: Optional[str]) -> str:
         """A name like blocks.3 or layers[4..7]; without a Layer that has a root, qualname@file:line."""
@@ -235,8 +242,9 @@ def _held_by(function: FunctionType, bound: Any) -> Iterator[Tuple[str, Any]]:
         yield name, value
         if type(value) is FunctionType:  # create_custom_forward wraps the user's function once more
             yield from _cells(value)
-    for index, value in enumerate(function.__defaults__ or ()):
-        yield f"default {index}", value
+    defaults, code = function.__defaults__ or (), function.__code__
+    parameters = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    yield from ((f"default {parameter}", value) for parameter, value in zip(parameters, defaults))
     for name in _globals_in(function.__code__):
         if name in function.__globals__:
             yield name, function.__globals__[name]

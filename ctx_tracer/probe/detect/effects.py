@@ -84,7 +84,7 @@ class EffectsCheck(Check):
     def _containers(self, call: Call) -> Iterator[Tuple[str, Any]]:
         values: List[Tuple[str, Any]] = [(f"argument {index}", value) for index, value in enumerate(call.args)]
         values += [(f"argument {key}", value) for key, value in call.kwargs.items()]
-        values += self._session.namer.values_held(call.function)
+        values += self._session.namer.values_held(*call)
         for name, value in values:
             if type(value) in (list, dict):
                 yield name, value

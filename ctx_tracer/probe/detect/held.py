@@ -125,9 +125,7 @@ class HeldCheck(Check):
         for key, value in call.kwargs.items():
             named += [(f"{_ARGUMENT}{key}", tensor) for tensor in session.tensors((value,))]
         named += [
-            (name, value)
-            for name, value in session.namer.values_held(call.function)
-            if session.observer.is_tensor(value)
+            (name, value) for name, value in session.namer.values_held(*call) if session.observer.is_tensor(value)
         ]
         return [(name, tensor) for name, tensor in named if not session.namer.is_parameter(tensor)]
 

@@ -45,7 +45,8 @@ class ValuesCheck(Check):
         """Sample what the replay made."""
         if region.full:
             self._sample(region, _PRODUCED_VALUES, tensor, region.produced[-1])
-            if tensor is not None and tensor.stop_gradient:
+            # What autograd saved it uses, a constant mask for one; an output may be a number that is only looked at.
+            if region.path.mode != model.HOOK and tensor is not None and tensor.stop_gradient:
                 region.notes[_PRODUCED_VALUES][-1] = None
 
     def replay_ended(self, region: Region, call: Call) -> None:
