@@ -24,11 +24,20 @@ def activate() -> None:
         return
     from ctx_tracer import probe
 
-    probe.install(
+    installed = probe.install(
         record_dir=str(directory),
         run=environment["CTX_TRACER_RUN_ID"],
         attempt=attempt_of(directory, int(rank or 0), environment),
     )
+    if not probe.status().get("record"):  # why there is none, should it stay so
+        paddle = f"Paddle {getattr(sys.modules.get('paddle'), '__version__', '')}"
+        known = ", ".join(".".join(map(str, version)) for version in probe.SUPPORTED)
+        (directory / f"pid-{os.getpid()}.note").write_text(
+            f"{paddle} was imported and watched, but nothing called recompute and no backward was run."
+            if installed
+            else f"{paddle} was imported and is not watched: see the line that begins with `ctx-tracer: not tracing`. "
+            f"The versions that are watched are {known}."
+        )
 
 
 def is_launcher(command: Sequence[str]) -> bool:

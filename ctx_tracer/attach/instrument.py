@@ -20,6 +20,7 @@ def instrument(*, collector: str | None = None, record_dir: str | None = None, r
 
     environment = os.environ
     if environment.get("CTX_TRACER_DISABLE") == "1":
+        probe.warn("not tracing: CTX_TRACER_DISABLE=1 is set")
         return False
     if probe.status()["installed"]:
         return True

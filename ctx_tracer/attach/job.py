@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ctx_tracer.attach.sentinel import Sentinel
+from ctx_tracer.daemon.signals import Came, SignalQueue
 
 _SET_CHILD_SUBREAPER = 36  # prctl: ranks whose launcher died become our children
 _FROM_KERNEL = 0x80  # si_code of a signal that the terminal made
@@ -55,6 +56,7 @@ class Job:
         ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*_PASSED_ON, signal.SIGCHLD])
         self._sentinel = Sentinel(_PASSED_ON)
+        self._signals = SignalQueue([*_PASSED_ON, signal.SIGCHLD])
         try:
             self.pid = os.posix_spawnp(
                 command[0],
@@ -89,22 +91,20 @@ class Job:
 
     def wait(self, seconds: float) -> None:
         """Return after `seconds`, or as soon as a signal came (it is passed on) or a child ended (it is reaped)."""
-        info = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], seconds)
-        while info is not None:
-            if info.si_signo != signal.SIGCHLD:
-                self._pass_on(info)
-            info = signal.sigtimedwait([*_PASSED_ON, signal.SIGCHLD], 0)
+        for came in self._signals.take(seconds):
+            if came.number != signal.SIGCHLD:
+                self._pass_on(came)
         self._reap()
 
-    def _pass_on(self, info: signal.struct_siginfo) -> None:
-        self.passed_on.add(signal.Signals(info.si_signo).name)
-        to_group = info.si_code == _FROM_KERNEL or self._sentinel.heard(info.si_signo)
+    def _pass_on(self, came: Came) -> None:
+        self.passed_on.add(signal.Signals(came.number).name)
+        to_group = came.code == _FROM_KERNEL or self._sentinel.heard(came.number)
         if not to_group and self.status is None:
             try:
-                signal.pidfd_send_signal(self._pidfd, info.si_signo)
+                signal.pidfd_send_signal(self._pidfd, came.number)
             except ProcessLookupError:
                 return  # it has just ended
-        if info.si_signo == signal.SIGTSTP:
+        if came.number == signal.SIGTSTP:
             # Stop as well, by the default action: the kernel ignores it where nobody is left to continue us.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
             signal.raise_signal(signal.SIGTSTP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,15 @@ from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
-from ctx_tracer.model import MATCH, SEVERITIES
+from ctx_tracer.daemon.streams import mute
+from ctx_tracer.model import MATCH, SEVERITIES, UNDECIDED
 from ctx_tracer.verdict.job import RunInfo
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.export import Exporter
 
 FINDINGS_EXIT_CODE = 3
+_NO_REPORT_EXIT_CODE = 1
 # The command has ended; ranks that outlive it by more than this were meant to.
 _LINGER_S = 2.0
 # Together with _LINGER_S the most that a collector which does not answer can hold up the job's exit.
@@ -41,7 +44,7 @@ class RunOptions:
     command: Sequence[str]
     collector: str | None = None
     report: str | None = None  # a path, or "-" for standard output
-    fail_on: str | None = None  # a severity
+    fail_on: str | None = None  # a severity, or `undecided`: whatever is no match
     record_dir: Path | None = None
     json_only: bool = False  # standard output carries the report alone; the job's goes to standard error
     config: Path | None = None  # None: ctx-tracer.toml in the working directory, if there is one
@@ -111,33 +114,63 @@ def _finish(
 ) -> Outcome:
     # Before the wait for the collector as well as after it: whoever kills us meanwhile has a report.
     report = report_now()
-    _write(options, report, announcer, final=exporter is None)
+    written = _write(options, report, announcer, final=exporter is None)
     if exporter is not None:
         exporter.close(_EXPORT_GRACE_S, lambda: bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM}))
         report = report_now()
-        _write(options, report, announcer, final=True)
-    keep = directory.given or bool(daemon.alive) or bool(daemon.processes and report["verdict"] != MATCH)
+        written = _write(options, report, announcer, final=True)
+    if _passed_unseen(options, job, report):
+        announcer.say(
+            f"--fail-on {options.fail_on} had nothing to judge and exits with 0; --fail-on undecided fails in this case"
+        )
+    undelivered = exporter.undelivered(directory.path) if exporter is not None else None
+    if undelivered is not None:
+        announcer.say(undelivered)
+    keep = (
+        directory.given
+        or undelivered is not None
+        or bool(daemon.alive)
+        or bool(daemon.processes and report["verdict"] != MATCH)
+    )
     if keep:
         directory.close()
     else:
         directory.discard()
-    return Outcome(report, _exit_code(options, job, report), directory.path if keep else None, daemon.copies)
+    code = _exit_code(options, job, report) or (0 if written else _NO_REPORT_EXIT_CODE)
+    return Outcome(report, code, directory.path if keep else None, daemon.copies)
 
 
-def _write(options: RunOptions, report: Mapping[str, Any], announcer: Announcer, *, final: bool) -> None:
+def _write(options: RunOptions, report: Mapping[str, Any], announcer: Announcer, *, final: bool) -> bool:
+    """Write the report wherever it was asked for; whether it is everywhere. Only the final attempt is told of."""
+    written = True
     if options.report is not None and options.report != "-":
         try:
             write_report(Path(options.report), report)
         except OSError as error:
+            written = False
             if final:
                 announcer.say(f"cannot write the report to {options.report}: {error.strerror}")
     if final and (options.report == "-" or options.json_only):
-        write_report(None, report)
+        try:
+            write_report(None, report)
+        except OSError as error:
+            written = False
+            mute(sys.stdout)
+            announcer.say(f"cannot write the report to standard output: {error.strerror}")
+    return written
 
 
 def _exit_code(options: RunOptions, job: Job, report: Mapping[str, Any]) -> int:
     if job.exit_code != 0 or options.fail_on is None:
         return job.exit_code
+    if options.fail_on == UNDECIDED:
+        return 0 if report["verdict"] == MATCH else FINDINGS_EXIT_CODE
     threshold = SEVERITIES.index(options.fail_on)
     fired = any(SEVERITIES.index(finding["severity"]) >= threshold for finding in report["findings"])
     return FINDINGS_EXIT_CODE if fired else 0
+
+
+def _passed_unseen(options: RunOptions, job: Job, report: Mapping[str, Any]) -> bool:
+    """Whether `--fail-on` lets a job pass of which nothing was seen."""
+    asked = options.fail_on not in (None, UNDECIDED) and job.exit_code == 0
+    return asked and report["verdict"] == UNDECIDED and not report["coverage"]["regions_captured"]

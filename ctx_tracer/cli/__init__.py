@@ -9,7 +9,9 @@ def main() -> None:
     """Entry point of `ctx-tracer`."""
     from ctx_tracer.cli.app import app
     from ctx_tracer.cli.errors import CommandError
+    from ctx_tracer.daemon.streams import stand_in
 
+    stand_in()
     try:
         app(prog_name="ctx-tracer")
     except CommandError as error:

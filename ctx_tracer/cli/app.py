@@ -19,10 +19,11 @@ app = typer.Typer(
 
 
 class FailOn(str, Enum):
-    """From which severity on `run` fails."""
+    """From which severity on `run` fails; `undecided` is the strictest."""
 
     ERROR = "error"
     WARNING = "warning"
+    UNDECIDED = "undecided"
 
 
 class Severity(str, Enum):
@@ -55,7 +56,10 @@ def run(
     command: Annotated[list[str], typer.Argument(metavar="CMD...", help="The training, as you would start it.")],
     collector: Collector = None,
     report: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report there; - is stdout.")] = None,
-    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 3 on such a finding, if CMD ended with 0.")] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(help="Exit with 3 on such a finding (undecided: on any verdict but match), if CMD ended with 0."),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Only the report on stdout; what CMD prints goes to stderr.")
     ] = False,

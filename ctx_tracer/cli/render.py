@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ctx_tracer.model import UNDECIDED
 from ctx_tracer.verdict.group import groups, ranges, region_names, regions_in_words
+from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.text import group_lines, lines, suppression_lines
 
 if TYPE_CHECKING:
@@ -89,14 +90,15 @@ def show_report(report: Mapping[str, Any], out: Console, prefix: str = "") -> No
             ("rank", "pid", "end", "doing"),
             [(p["rank"], p["pid"], p["exit"]["signal"] or f"exit code {p['exit']['code']}", p["last"]) for p in ended],
         )
-    # The sentence of an undecided run carries the first reason.
-    for reason in report["undecided"][1 if verdict == UNDECIDED else 0 :]:
-        out.print(Text(f"Not decided: {plain(reason)}"))
+    if verdict == UNDECIDED and report["processes"]:  # the sentence carries the first reason, or all
+        for reason in report["undecided"][1:]:
+            out.print(Text(f"Not decided: {plain(reason)}"))
     for line in suppression_lines(report):
         out.print(Text(plain(line[0].upper() + line[1:])))
-    if report["dropped"]:
-        lost = ", ".join(f"{plain(reason)} {count}" for reason, count in report["dropped"].items())
-        out.print(Text(f"Lost by the tracer itself: {lost}"))
+    # What could not be delivered has been said, with what to do.
+    lost = in_words({reason: count for reason, count in report["dropped"].items() if reason != "export_unreachable"})
+    if lost:
+        out.print(Text(f"Lost by the tracer itself: {plain(lost)}"))
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]], out: Console) -> None:

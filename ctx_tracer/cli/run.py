@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ctx_tracer.attach.job import CannotStartError
 from ctx_tracer.attach.record_dir import UnusableDirectoryError
 from ctx_tracer.attach.run import run
+from ctx_tracer.daemon.streams import mute
 
 if TYPE_CHECKING:
     from ctx_tracer.attach.run import RunOptions
@@ -26,5 +27,9 @@ def run_command(options: RunOptions) -> int:
     if not options.json_only and options.report != "-":
         from ctx_tracer.cli.render import show_outcome
 
-        show_outcome(outcome)
+        try:
+            show_outcome(outcome)
+            sys.stderr.flush()
+        except (OSError, SystemExit):  # rich makes an exit of a reader that is gone; ours is the job's
+            mute(sys.stderr)
     return outcome.exit_code

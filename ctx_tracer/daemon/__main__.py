@@ -23,6 +23,8 @@ from ctx_tracer.daemon.lock import try_lock
 from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
+from ctx_tracer.daemon.signals import SignalQueue
+from ctx_tracer.daemon.streams import stand_in
 from ctx_tracer.model import MATCH
 from ctx_tracer.verdict.job import RunInfo
 from ctx_tracer.verdict.suppress import NONE, Suppressions
@@ -34,6 +36,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def main() -> int:
     """Look after one directory until its processes are gone. 0; 2 for arguments that cannot be used."""
+    stand_in()
     options = _arguments()
     try:
         lock = try_lock(options.record_dir)
@@ -59,9 +62,15 @@ def main() -> int:
     info = RunInfo(identity.run, identity.attempt, identity.command, __version__, started_ns, time.time_ns())
     report = report_of(info, daemon)
     if options.report is not None:
-        write_report(options.report, report)
+        try:
+            write_report(options.report, report)
+        except OSError as error:
+            announcer.say(f"cannot write the report to {options.report}: {error.strerror}")
     announcer.say(report["sentence"])
-    if options.discard and report["verdict"] == MATCH:
+    undelivered = exporter.undelivered(options.record_dir) if exporter is not None else None
+    if undelivered is not None:
+        announcer.say(undelivered)
+    elif options.discard and report["verdict"] == MATCH:
         shutil.rmtree(options.record_dir, ignore_errors=True)
     return 0
 
@@ -91,7 +100,8 @@ def _follow(daemon: Daemon, parent: int | None) -> None:
     if parent is not None:
         daemon.wait_for(parent)
     idle_since = None
-    while signal.sigtimedwait(_SIGNALS, TICK_S) is None:
+    signals = SignalQueue(_SIGNALS)
+    while not list(signals.take(TICK_S)):
         now = time.time_ns()
         daemon.tick(now, {}, set())
         if daemon.alive or not daemon.expected_gone or (parent is None and not daemon.processes):

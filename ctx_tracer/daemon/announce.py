@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,8 @@ class Announcer:
     `reported` says whether a report is written, which has everything that is not told here.
     """
 
-    def __init__(self, descriptor: int | None = None, *, reported: bool = False) -> None:
-        self._descriptor = sys.stderr.fileno() if descriptor is None else descriptor
+    def __init__(self, descriptor: int = 2, *, reported: bool = False) -> None:
+        self._descriptor = descriptor
         self._reported = reported
         self._credit = float(BURST)
         self._refilled = time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shlex
 import threading
 import time
 from collections import Counter, deque
@@ -20,6 +21,8 @@ from ctx_tracer import semconv
 from ctx_tracer.daemon.otlp import Sender
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from opentelemetry.sdk.trace import ReadableSpan
 
     from ctx_tracer.daemon.otlp import Answer, Target
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 EVIDENCE_LIMIT = 4096  # about 40 MB at the largest a finding can be; the record holds half as many
 ROUTINE_LIMIT = 8192  # a few minutes of sampled steps of eight ranks
 BATCH = 256  # spans a request: a few hundred kilobytes
+_UNAUTHORIZED = ("HTTP 401", "HTTP 403")
+_WITH_ONE = "set CTX_TRACER_TOKEN to its ingest token"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 
@@ -50,6 +55,7 @@ class Exporter(SpanProcessor):
         self._deadline: float | None = None  # of time.monotonic(), once closing
         self._reached = False  # since the start
         self._unreachable = False  # now
+        self._why = ""  # it is
         self._thread = threading.Thread(target=self._run, name="ctx-tracer-export", daemon=True)
         self._thread.start()
 
@@ -86,6 +92,20 @@ class Exporter(SpanProcessor):
             left = len(self._evidence) + len(self._routine) + len(self._in_flight)
             if left:
                 self._dropped["export_unreachable"] += left
+
+    def undelivered(self, records: Path) -> str | None:
+        """After `close`, a line about what was left, and how to send it from `records`; None where nothing was."""
+        left = self.dropped().get("export_unreachable", 0)
+        if not left:
+            return None
+        url = self._sender.target.url
+        why = f" ({self._why})" if self._why else ""
+        token = f", {_WITH_ONE}" if self._why in _UNAUTHORIZED else ""
+        return (
+            f"{left:,} span{'s' if left != 1 else ''} could not be delivered to {url}{why}; the records have them. To "
+            f"send them when it answers{token}: python -m ctx_tracer.daemon --record-dir {shlex.quote(str(records))} "
+            f"--collector {shlex.quote(url)}"
+        )
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -142,10 +162,11 @@ class Exporter(SpanProcessor):
     def _lost_contact(self, answer: Answer) -> None:
         if not self._unreachable:
             self._unreachable = True
-            hint = "; set CTX_TRACER_TOKEN to its ingest token" if answer.reason in ("HTTP 401", "HTTP 403") else ""
+            self._why = answer.reason
+            hint = f"; {_WITH_ONE}" if answer.reason in _UNAUTHORIZED else ""
             self._say(
                 f"the collector at {self._sender.target.url} cannot be reached ({answer.reason}){hint}; "
-                "training is not affected, spans are kept and sent later"
+                "training is not affected, spans wait for it"
             )
 
     def _time_left(self) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctx_tracer import known_issues
+from ctx_tracer.daemon.absent import notes_in
 from ctx_tracer.daemon.exits import Ended, ExitWatch, exit_of
 from ctx_tracer.daemon.observed import Observed
 from ctx_tracer.record.layout import SUFFIX
@@ -104,6 +105,10 @@ class Daemon:
     def export_losses(self) -> dict[str, int]:
         """Spans that did not arrive, by reason."""
         return self._exporter.dropped() if self._exporter else {}
+
+    def notes(self) -> list[str]:
+        """What processes without a record said about themselves."""
+        return notes_in(self._directory, self._since_ns)
 
     def _discover(self) -> None:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctx_tracer.daemon.absent import why_nothing
 from ctx_tracer.model import MATCH, UNDECIDED
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.report import build_report
@@ -24,7 +25,10 @@ def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     records = [_record_of(observed) for observed in daemon.processes]
     report = build_report(run, records, daemon.known_issues, daemon.suppressions)
     report["dropped"].update(daemon.export_losses())
-    if daemon.problems:
+    if not daemon.processes:
+        report["undecided"] = daemon.problems or why_nothing(run.command, os.environ, daemon.notes())
+        report["sentence"] = sentence(report)
+    elif daemon.problems:
         report["undecided"] = [*report["undecided"], *daemon.problems]
         report["verdict"] = UNDECIDED if report["verdict"] == MATCH else report["verdict"]
         report["sentence"] = sentence(report)

@@ -168,7 +168,7 @@ def warn(message: str) -> None:
     try:
         sys.stderr.write(f"ctx-tracer: {message}\n")
         sys.stderr.flush()
-    except (OSError, ValueError):  # it was closed
+    except (OSError, ValueError, AttributeError):  # closed, or an object of the program's that is no file
         return
 
 
@@ -177,11 +177,11 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
     lifecycle = Lifecycle(session)
     failed = FailedCheck(session, lifecycle)
     lifecycle.checks = [
-        HeldCheck(session),
         SurroundingsCheck(session),
         CountedCheck(session),
         ProducedCheck(session),
         ValuesCheck(session),
+        HeldCheck(session),  # after what tells whether a moved input mattered
         EffectsCheck(session),  # after what tells whether an effect fed the output
         AgainCheck(session, lifecycle),
     ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import os
 import sys
 import weakref
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from ctx_tracer.probe.layers import members, named, sublayers
 
 # A heap walk names every layer at once (about 30 ms for 300,000 objects). New layers may appear while training
 # (an adapter), so it may be repeated, but a model that makes layers in every step must not make us walk in every step.
@@ -53,8 +56,7 @@ class Namer:
         if _is(function, self._layer_type):
             return CallSite((function,), None, type(function).__qualname__)
         bound, plain = _receiver(function)
-        named = plain or (function if type(function) is BuiltinFunctionType else type(function))
-        qualname = named.__qualname__
+        qualname = (plain or (function if type(function) is BuiltinFunctionType else type(function))).__qualname__
         if _is(bound, self._layer_type):
             return CallSite((bound,), getattr(plain, "__code__", None), qualname)
         span = _span(plain) if plain is not None else None
@@ -66,14 +68,21 @@ class Namer:
         layers = list({id(layer): layer for layer in layers}.values())
         return CallSite(tuple(layers[:MAX_LAYERS]), getattr(plain, "__code__", None), qualname, parameters, span)
 
-    def values_held(self, function: Any) -> List[Tuple[str, Any]]:
-        """What `function` reaches by itself, named: closure cells, defaults, and what its code names."""
+    def values_held(self, function: Any, args: Tuple[Any, ...], kwargs: Mapping[str, Any]) -> List[Tuple[str, Any]]:
+        """What `function` reaches by itself in this call, named: closure cells, defaults, and what its code names."""
+        given, keywords = len(args), set(kwargs)
         while type(function) is functools.partial:
+            given += len(function.args)
+            keywords |= set(function.keywords)
             function = function.func
         if _is(function, self._layer_type):
             return []
         bound, plain = _receiver(function)
-        return list(_held_by(plain, bound)) if plain is not None else []
+        if plain is None:
+            return []
+        named = plain.__code__.co_varnames[: given + (bound is not None)]
+        unused = {f"default {parameter}" for parameter in (*named, *keywords)}
+        return [(name, value) for name, value in _held_by(plain, bound) if name not in unused]
 
     def name(self, site: CallSite, source: Optional[str]) -> str:
         """A name like blocks.3 or layers[4..7]; without a Layer that has a root, qualname@file:line."""
@@ -95,9 +104,8 @@ class Namer:
         """
         owned: List[Any] = list(site.parameters)
         for layer in site.layers:
-            members = {**layer.__dict__.get("_sub_layers", {}), **layer.__dict__.get("_parameters", {})}
-            named = [members[name] for name in _names_in(site.code, type(layer)) if members.get(name) is not None]
-            owned += named or [layer]
+            own = {**dict(members(layer, "_sub_layers")), **dict(members(layer, "_parameters"))}
+            owned += [own[name] for name in _names_in(site.code, type(layer)) if own.get(name) is not None] or [layer]
         return tuple(owned)
 
     def layer(self, layer: Any) -> Optional[str]:
@@ -193,15 +201,15 @@ class Namer:
             known = is_layer.get(kind)
             if known is None:
                 known = is_layer[kind] = issubclass(kind, self._layer_type)
-            if known and "_sub_layers" in candidate.__dict__:
+            if known:
                 layers.append(candidate)
-        children = {id(child) for layer in layers for child in layer._sub_layers.values() if child is not None}
+        children = {id(child) for layer in layers for _, child in members(layer, "_sub_layers")}
         roots = [layer for layer in layers if id(layer) not in children]
-        named = [(root, list(root.named_sublayers(include_self=True))) for root in roots]
-        for root, members in sorted(named, key=lambda pair: len(pair[1])):  # the largest last: its names win
-            for name, layer in members:
+        below = [(root, list(sublayers(root))) for root in roots]
+        for root, found in sorted(below, key=lambda pair: len(pair[1])):  # the largest last: its names win
+            for name, layer in found:
                 self._layers[id(layer)] = (weakref.ref(layer), name)
-            for name, parameter in root.named_parameters():
+            for name, parameter in named(root, "_parameters"):
                 self._parameters[parameter.name] = name
                 self.remember(parameter, parameter.name)
 
@@ -234,12 +242,25 @@ def _held_by(function: FunctionType, bound: Any) -> Iterator[Tuple[str, Any]]:
         yield name, value
         if type(value) is FunctionType:  # create_custom_forward wraps the user's function once more
             yield from _cells(value)
-    for index, value in enumerate(function.__defaults__ or ()):
-        yield f"default {index}", value
-    own = getattr(bound, "__dict__", None) if bound is not None else None
-    for scope in (own, function.__globals__):
-        if type(scope) is dict:
-            yield from ((name, scope[name]) for name in function.__code__.co_names if name in scope)
+    defaults, code = function.__defaults__ or (), function.__code__
+    parameters = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    yield from ((f"default {parameter}", value) for parameter, value in zip(parameters, defaults))
+    for name in _globals_in(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    try:
+        own = object.__getattribute__(bound, "__dict__")  # not `getattr`, which a proxy of the user's would answer
+    except (AttributeError, TypeError):
+        return
+    if type(own) is dict:
+        yield from ((name, own[name]) for name in function.__code__.co_names if name in own)
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals_in(code: CodeType) -> Tuple[str, ...]:
+    """Global names that a function's code loads: an attribute of the same name is something else."""
+    loads = (i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    return tuple(dict.fromkeys(loads))
 
 
 def _cells(function: FunctionType) -> Iterator[Tuple[str, Any]]:

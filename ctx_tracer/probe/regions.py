@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.layers import named
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.python import Observation
 
@@ -85,12 +86,18 @@ class Path:
     def parameters(self) -> List[Any]:
         """The live parameters this path owns, by its layers and by itself."""
         alive = [owner for owner in (reference() for reference in self.owned) if owner is not None]
-        owned = [p for owner in alive for p in (owner.parameters() if hasattr(owner, "parameters") else (owner,))]
+        owned = [p for owner in alive for p in _parameters_of(owner)]
         return list({id(p): p for p in owned}.values())
 
     def _settle(self) -> None:
         if self._faulty_step != self._replayed_step:
             self.last_clean_step = self._replayed_step
+
+
+def _parameters_of(owner: Any) -> List[Any]:
+    """Of a layer, those in it; a parameter is its own."""
+    own = object.__getattribute__(owner, "__dict__")
+    return [p for _, p in named(owner, "_parameters")] if "_sub_layers" in own else [owner]
 
 
 class Region:

@@ -18,6 +18,12 @@ from ctx_tracer.record.writer import RecordWriter
 _SEEN_AS_IT_IS = frozenset(("CT112", "CT113"))
 
 
+# Arguments are looked through for tensors in every call: a list of a million token ids must not be. Recompute itself
+# looks into tuples one deep.
+MAX_ARGUMENTS = 512
+MAX_DEPTH = 3
+
+
 class _Thread(threading.local):
     """What one thread is in the middle of. Paddle runs a backward on the thread that asked for it."""
 
@@ -250,11 +256,18 @@ class Session:
         return {"name": name, "layer": layer, "role": role}
 
     def tensors(self, values: Iterable[Any]) -> List[Any]:
-        """The tensors among arguments, in order, those in lists and tuples too."""
-        found = []
+        """The tensors among arguments, in order, those in lists and tuples too, as far as the bounds go."""
+        found: List[Any] = []
+        self._collect(values, 0, found, MAX_ARGUMENTS)
+        return found
+
+    def _collect(self, values: Iterable[Any], depth: int, found: List[Any], budget: int) -> int:
         for value in values:
+            if budget <= 0:
+                break
+            budget -= 1
             if self.observer.is_tensor(value):
                 found.append(value)
-            elif type(value) in (list, tuple):  # a subclass may compute when it is iterated
-                found.extend(self.tensors(value))
-        return found
+            elif type(value) in (list, tuple) and depth < MAX_DEPTH:  # a subclass may compute when it is iterated
+                budget = self._collect(value, depth + 1, found, budget)
+        return budget

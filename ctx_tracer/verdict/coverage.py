@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ctx_tracer.model import HOOK, HYBRID, REENTRANT
 from ctx_tracer.verdict.job import ProcessRecord
+from ctx_tracer.verdict.losses import in_words
 
 FRAMEWORK = "framework_"  # counters that start so count what Paddle itself does in a healthy replay
 
@@ -66,7 +67,10 @@ def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
     reasons = [reason for process in processes for reason in _unseen(process)]
     counters = total(processes)
     if not counters["regions_captured"]:
-        reasons.append("No recompute region was captured.")
+        reasons.append(
+            "No recompute region was captured: the model does not recompute (its trainer or its configuration switches "
+            "that on), or it runs as a static graph, which is not observed."
+        )
     elif not counters["regions_replayed"]:
         reasons.append("No replay of a captured region was completed.")
     if counters["slots_not_compared"]:
@@ -76,7 +80,7 @@ def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
         )
     lost = losses(processes)
     if lost:
-        reasons.append(f"The tracer lost observations: {listed(lost)}.")
+        reasons.append(f"The tracer lost observations: {in_words(lost)}.")
     return reasons
 
 
@@ -95,11 +99,6 @@ def overhead(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
     seconds = slowest.counters.get("own_ns", 0) / 1e9
     share = seconds / slowest.step_seconds if slowest.steps and slowest.step_seconds > 0 else None
     return {"seconds": round(seconds, 6), "share_of_step": None if share is None else round(share, 6)}
-
-
-def listed(counts: Mapping[str, int]) -> str:
-    """Counts as text: "guard_faults 2, ring_overwritten 10"."""
-    return ", ".join(f"{reason} {count}" for reason, count in counts.items())
 
 
 def _unseen(process: ProcessRecord) -> list[str]:

@@ -7,10 +7,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ctx_tracer.model import MATCH, MISMATCH, REPORT_VERSION, UNDECIDED, Finding
-from ctx_tracer.verdict.coverage import coverage, listed, losses, overhead, scope, undecided
+from ctx_tracer.verdict.coverage import coverage, losses, overhead, scope, undecided
 from ctx_tracer.verdict.exits import ProcessEnd, doing, follows
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.known import KnownIssue
+from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import merge, severity
 from ctx_tracer.verdict.settle import settle
 from ctx_tracer.verdict.suppress import NONE, Suppressions
@@ -68,7 +69,7 @@ def _lost_observations(processes: Sequence[ProcessRecord]) -> list[Finding]:
         lost = losses([process])
         if lost:
             identity = process.end.identity
-            message = f"The tracer lost observations: {listed(lost)}."
+            message = f"The tracer lost observations: {in_words(lost)}."
             found.append(Finding("CT304", (identity.rank,), (identity.pid,), message=message, detail={"dropped": lost}))
     return found
 

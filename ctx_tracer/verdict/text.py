@@ -8,6 +8,7 @@ from typing import Any
 
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES
 from ctx_tracer.verdict.group import alike, groups, region_names, regions_in_words
+from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import follows_from
 
 Report = Mapping[str, Any]
@@ -29,9 +30,13 @@ def sentence(report: Report) -> str:
         return f"Nothing wrong: in {_seen(report)}, {agree}.{_suppressed(report)}{beside}"
     reasons = report["undecided"]
     if not report["processes"]:
-        return f"Nothing was observed. {' '.join(reasons)}"
+        code = report["run"]["exit_code"]
+        end = f", and the command ended with exit code {code}" if code else ""
+        return f"Nothing was observed{end}. {' '.join(reasons)}"
     others = f" (and {_count(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
     first = f"Training {ended}. " if ended else ""
+    if not covered["regions_captured"]:
+        return f"{first}Nothing was compared in {_seen(report)}. {reasons[0]}{others}"
     return f"{first}No difference was found in {_seen(report)}, but nothing can be promised. {reasons[0]}{others}"
 
 
@@ -64,6 +69,7 @@ def lines(report: Report) -> list[str]:
     text += [f"not decided: {reason}" for reason in report["undecided"]]
     text += [f"not observed: {what}" for what in covered["not_observed"]]
     text += suppression_lines(report)
+    text += [f"lost: {in_words(report['dropped'])}"] if report["dropped"] else []
     share = "" if overhead["share_of_step"] is None else f" ({overhead['share_of_step']:.2%} of the steps)"
     text.append(f"the tracer took {overhead['seconds']:.3f} s{share}")
     return text

@@ -54,7 +54,7 @@ class Job:
     ranks: int = 1
 
     def __str__(self) -> str:
-        return f"{self.program}-{self.mode}-{self.variants.split()[0]}"
+        return f"{self.program}-{self.mode}-{self.variants.split()[-1]}"
 
 
 def hook_mode_drops_grads(release: Release) -> bool:
@@ -226,6 +226,80 @@ def lost_placements(release: Release) -> Iterator[Found]:
     )
 
 
+def saved_more(release: Release) -> Iterator[Found]:
+    yield Found("CT108", "more", detail={"captured": 3, "produced": 4})
+    yield Found("CT113", "more", detail={"during": "replaying"}, known="paddle-replay-count-unchecked")
+    yield from poisoned(release)
+
+
+def saved_fewer(release: Release) -> Iterator[Found]:
+    yield Found("CT108", "fewer", detail={"captured": 5, "produced": 3})
+    yield Found("CT113", "fewer", known="paddle-replay-count-unchecked")
+    yield from poisoned(release)
+
+
+def saved_in_another_order(release: Release) -> Iterator[Found]:
+    yield Found("CT108", "other_order", detail={"captured": 4, "produced": 4, "order": "other"})
+    yield Found("CT113", "other_order", detail={"during": "consuming"})
+
+
+def other_outputs(release: Release) -> Iterator[Found]:
+    for variant in ("more", "fewer"):
+        yield Found("CT110", variant, 1, detail={"sampled": 8, "differing": 8})
+
+
+def moved(release: Release) -> Iterator[Found]:
+    for variant in ("input_added_to", "input_set", "mask_written"):
+        yield Found("CT109", variant)
+    changed = {"changed": {"default dtype": ["float64", "float32"]}}
+    yield Found("CT117", "default_dtype", detail=changed)
+    yield Found("CT115", "counting", severity="info", detail={"written": ["buffer seen"]})
+    yield Found("CT115", "cached", detail={"written": ["argument 1"]})
+    if release < (3, 1):  # recompute itself restores them from then on
+        yield Found("CT111", "drawn_by_numpy", detail={"generators": ["numpy"]})
+        yield Found("CT111", "drawn_by_python", detail={"generators": ["python"]})
+
+
+def moved_in_hook_mode(release: Release) -> Iterator[Found]:
+    yield from moved(release)
+    for slot in (0, 2):
+        yield Found("CT110", "cached", slot)
+    strides = {"captured": {"strides": [1, 4]}, "served": {"strides": [2, 1]}}
+    yield Found("CT119", "strided", 3, differs=("strides",), **strides)
+
+
+def moved_in_reentrant_mode(release: Release) -> Iterator[Found]:
+    yield from moved(release)
+    yield Found("CT108", "cached", detail={"captured": 2, "produced": 3})
+    yield Found("CT110", "scaled", 1, detail={"sampled": 8, "differing": 8})
+    if release < (3, 1):
+        for variant in ("drawn_by_numpy", "drawn_by_python"):
+            yield Found("CT110", variant, 1)
+
+
+def twice(release: Release) -> Iterator[Found]:
+    yield Found("CT118", "twice", severity="info" if release >= (3,) else "error")
+    if release < (3,):
+        yield Found("CT113", "twice", detail={"signal": "SIGSEGV"})
+
+
+def twice_in_reentrant_mode(release: Release) -> Iterator[Found]:
+    yield Found("CT118", "twice")
+    yield Found("CT113", "twice", detail={"signal": "SIGSEGV", "during": "replaying"})
+
+
+def freed(release: Release) -> Iterator[Found]:
+    yield Found("CT102", "up")
+    yield Found("CT113", "up", detail={"signal": "SIGSEGV", "during": "replaying"})
+
+
+def freed_but_passed(release: Release) -> Iterator[Found]:
+    """Paddle 3 passes a default as an argument in reentrant mode; from 3.3 on it keeps what it was given alive."""
+    if release < (3, 3):
+        yield Found("CT102", "up")
+        yield Found("CT113", "up", detail={"during": "replaying", **({"signal": "SIGSEGV"} if release < (3,) else {})})
+
+
 READS = "direct helper by_name main_by_name main_helper never through_paddle"
 IDENTITIES = "respects asks marked registered on_ctx in_forward never frozen"
 INPUTS = (
@@ -235,6 +309,10 @@ INPUTS = (
 RETURNS = "first second in_the_middle two_in_a_row of_a_parameter switched"
 CHANGES = "dtype layout rows output_dtype same lengths"
 RAISES = "in_the_block before_the_block after_the_block same_operation_inside block_with_a_finding hook_outside"
+MOVES = (
+    "input_added_to input_set mask_written input_untouched parameter_stepped scaled drawn_by_numpy drawn_by_python "
+    "default_dtype counting cached strided"
+)
 SHARDS = "shard replicate shard_with_grad built_in"
 
 JOBS = [
@@ -255,6 +333,19 @@ JOBS = [
     Job("raises", "reentrant", "value_error keyboard_interrupt system_exit", replay_raised),
     Job("raises", "hook", RAISES, raised_in_the_block_in_hook_mode),
     Job("raises", "reentrant", RAISES, raised_in_the_block),
+    Job("counts", "hook", "unused more", saved_more),
+    Job("counts", "hook", "fewer", saved_fewer),
+    Job("counts", "hook", "other_order", saved_in_another_order),
+    Job("counts", "reentrant", "unused other_order more fewer", other_outputs),
+    Job("moves", "hook", MOVES, moved_in_hook_mode),
+    Job("moves", "reentrant", MOVES, moved_in_reentrant_mode),
+    Job("again", "hook", "two_losses retained_once twice", twice),
+    Job("again", "reentrant", "two_losses retained_once twice", twice_in_reentrant_mode, code=139),
+    Job("freed", "hook", "untouched closure", freed, code=139),
+    Job("freed", "hook", "default", freed, code=139),
+    Job("freed", "hook", "named_globally", freed, code=139),
+    Job("freed", "reentrant", "untouched closure", freed, code=139),
+    Job("freed", "reentrant", "default", freed_but_passed),
     Job("semi_auto", "hook", SHARDS, lost_placements, ranks=2),
     Job("semi_auto", "reentrant", SHARDS, ranks=2),
 ]
@@ -265,6 +356,9 @@ PLAIN = [
     Job("returns_input", "none", f"{RETURNS} marked"),
     Job("changes", "none", CHANGES),
     Job("raises", "none", f"value_error keyboard_interrupt system_exit {RAISES}"),
+    Job("counts", "none", "more fewer other_order unused"),
+    Job("moves", "none", MOVES),
+    Job("again", "none", "two_losses retained_once twice"),
     Job("semi_auto", "none", SHARDS, ranks=2),
 ]
 

@@ -48,6 +48,13 @@ def test_it_can_come_and_go_in_the_middle_of_a_step(paddle: PaddleEnvironment, t
     assert said == []
 
 
+def test_it_can_come_and_go_inside_every_forward_replay_and_backward(paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    ((seen,), said) = see(paddle, "installing.py", "in_the_middle_of_everything", tmp_path)
+    assert seen["moments"] > 50
+    assert seen["wrong"] == []
+    assert said == []
+
+
 def test_another_tool_is_called_whether_it_patched_before_us_or_after(
     paddle: PaddleEnvironment, tmp_path: Path
 ) -> None:

@@ -66,11 +66,25 @@ def test_the_jobs_own_exit_code_wins(tmp_path: Path, code: int) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "fail_on", "code"),
-    [("CT105", "error", 3), ("CT105", "warning", 3), ("CT304", "warning", 0), (None, "warning", 0)],
+    [
+        ("CT105", "error", 3),
+        ("CT105", "warning", 3),
+        ("CT105", "undecided", 3),
+        ("CT304", "warning", 0),
+        ("CT304", "undecided", 0),
+        (None, "warning", 0),
+    ],
 )
 def test_fail_on(tmp_path: Path, rule: str | None, fail_on: str, code: int) -> None:
     actions = [f"finding={rule}"] if rule else []
     assert run(tmp_path, [*FAKE_RANK, "steps=1", *actions, "clean"], "--fail-on", fail_on).code == code
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("error", 0), ("warning", 0), ("undecided", 3)])
+def test_fail_on_where_nothing_was_observed(tmp_path: Path, fail_on: str, code: int) -> None:
+    traced = run(tmp_path, [PYTHON, "-c", "pass"], "--fail-on", fail_on)
+    assert traced.code == code
+    assert ("had nothing to judge" in traced.err) == (code == 0)
 
 
 def test_fail_on_does_not_hide_the_jobs_exit_code(tmp_path: Path) -> None:

@@ -74,6 +74,23 @@ def test_off_by_a_switch(tmp_path: Path, site: Path) -> None:
     traced = run(tmp_path, python("import paddle"), PYTHONPATH=str(site), CTX_TRACER_DISABLE="1")
     assert DECLINED not in traced.err
     assert traced.out == "paddle\n"
+    assert traced.err == f"ctx-tracer: {traced.report['sentence']}\n"
+    assert traced.report["sentence"].startswith("Nothing was observed. CTX_TRACER_DISABLE=1 is set")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ([], "pass", "Nothing was observed. No Python process of this command imported Paddle."),
+        (["-I"], "pass", "Nothing was observed. Python was started with -I, which keeps ctx-tracer out"),
+        ([], "import paddle", "Nothing was observed. Paddle 9.9.9 was imported and is not watched"),
+        ([], "raise SystemExit(4)", "Nothing was observed, and the command ended with exit code 4. No Python process"),
+    ],
+)
+def test_why_nothing_was_observed(tmp_path: Path, site: Path, options: list[str], code: str, told: str) -> None:
+    traced = run(tmp_path, python(code, *options), PYTHONPATH=str(site))
+    assert traced.report["sentence"].startswith(told)
+    assert traced.report["verdict"] == "undecided"
 
 
 def test_the_search_path_and_the_modules_of_the_program_are_its_own(tmp_path: Path, site: Path) -> None:
@@ -127,6 +144,7 @@ def test_a_paddle_that_fails_to_import_fails_as_it_would(tmp_path: Path, site: P
     traced = run(tmp_path, python("import paddle"), PYTHONPATH=str(site))
     assert traced.code == 1
     assert "ImportError: libcuda.so.1" in traced.err
+    assert traced.report["undecided"] == ["Paddle could not be imported: ImportError: libcuda.so.1"]
     assert DECLINED not in traced.err
 
 
@@ -153,3 +171,14 @@ def test_a_run_within_a_run_watches_the_inner_job_once(tmp_path: Path, site: Pat
     assert traced.code == 0
     assert traced.err.count(DECLINED) == 1
     assert (tmp_path / "inner.json").exists()
+
+
+def test_a_program_that_watches_itself_says_that_it_is_switched_off() -> None:
+    done = subprocess.run(
+        python("import ctx_tracer; print(ctx_tracer.instrument())"),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "CTX_TRACER_DISABLE": "1"},
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "ctx-tracer: not tracing: CTX_TRACER_DISABLE=1 is set\n")

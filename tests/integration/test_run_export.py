@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -107,6 +110,8 @@ def test_no_collector_at_all(tmp_path: Path) -> None:
     assert traced.rules == ["CT105"]
     assert traced.err.count("cannot be reached (Connection refused)") == 1
     assert traced.report["dropped"]["export_unreachable"] == 4
+    assert "4 spans could not be delivered to http://127.0.0.1:9/v1/traces (Connection refused)" in traced.err
+    assert "export_unreachable" not in traced.err
     assert "Traceback" not in traced.err
     assert "opentelemetry" not in traced.err.lower()
 
@@ -162,6 +167,18 @@ def test_a_request_that_is_too_large_is_divided(tmp_path: Path) -> None:
         )
         assert len(receiver.spans) == 40 * 3 + 1
     assert traced.report["dropped"] == {}
+
+
+def test_what_could_not_be_delivered_is_sent_from_the_records_as_it_is_told(tmp_path: Path) -> None:
+    closed = Sink(tmp_path, 0)
+    closed.kill()
+    traced = run(tmp_path, [*FAKE_RANK, "steps=2", "clean"], "--collector", closed.url)
+    assert traced.report["verdict"] == "match"
+    (line,) = [line for line in traced.err.splitlines() if "could not be delivered" in line]
+    command = line.partition(": python ")[2]
+    with sink(tmp_path, closed.port) as receiver:
+        subprocess.run([sys.executable, *shlex.split(command)], check=True, timeout=60)
+        assert len(receiver.spans) == 7
 
 
 def test_a_wrong_token_is_told_with_what_to_set(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Signals to `ctx-tracer run`: each reaches the job once, and the job outlives us."""
 
+import json
 import os
 import pty
 import select
@@ -47,6 +48,41 @@ def test_signals_to_the_group_reach_the_job_once() -> None:
         os.killpg(process.pid, getattr(signal, name))
         assert line(process) == name
     assert process.communicate(timeout=60)[0] == "", "none came twice"
+
+
+def test_being_stopped_and_continued_changes_nothing(tmp_path: Path) -> None:
+    go, report = tmp_path / "go", tmp_path / "report.json"
+    job = f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done; exit 5"
+    process = subprocess.Popen(
+        [*CTX_TRACER, "run", "--report", str(report), "--", "sh", "-c", job], stdout=subprocess.PIPE, text=True
+    )
+    assert line(process) == "ready"
+    for _ in range(3):
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].startswith("T"))
+        time.sleep(0.5)  # longer than it waits for a signal
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+    go.touch()
+    process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert json.loads(report.read_text())["run"]["exit_code"] == 5
+
+
+def test_the_daemon_alone_is_not_ended_by_being_stopped_and_continued(tmp_path: Path) -> None:
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "ctx_tracer.daemon", "--record-dir", str(tmp_path), "--parent", str(os.getpid())]
+    )
+    masks = Path(f"/proc/{daemon.pid}/status")
+    until(lambda: int(masks.read_text().partition("SigBlk:")[2].split()[0], 16) & 1 << signal.SIGTERM - 1)
+    for _ in range(3):
+        daemon.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        daemon.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+    assert daemon.poll() is None
+    daemon.terminate()
+    assert daemon.wait(60) == 0
 
 
 def test_gnu_timeout_stops_the_job_once() -> None:

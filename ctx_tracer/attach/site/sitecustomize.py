@@ -45,7 +45,11 @@ class CtxTracerFinder:
 
             def exec_module(module):  # type: ignore[no-untyped-def]
                 loader.__dict__.pop("exec_module", None)
-                execute(module)
+                try:
+                    execute(module)
+                except Exception as error:
+                    _note("Paddle could not be imported: %s: %s" % (type(error).__name__, error))
+                    raise
                 self.awaited.discard(fullname)
                 if not self.awaited:
                     _activate()
@@ -62,6 +66,15 @@ def _activate():  # type: ignore[no-untyped-def]
         activate()
     except Exception as error:  # noqa: BLE001, training goes on without the tracer
         _complain(error)
+
+
+def _note(text):  # type: ignore[no-untyped-def]
+    """Why this process leaves no record; told where no other leaves one either."""
+    try:
+        with open(os.path.join(os.environ["CTX_TRACER_RECORD_DIR"], "pid-%d.note" % os.getpid()), "w") as file:
+            file.write(text)
+    except Exception:  # noqa: BLE001, S110, there is nobody left to tell
+        pass
 
 
 def _complain(error):  # type: ignore[no-untyped-def]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ctx_tracer import model
 from ctx_tracer.probe.detect import Call, Check
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
@@ -39,10 +40,13 @@ class CountedCheck(Check):
     def _report(self, region: Region, severity: str | None) -> None:
         captured, produced = len(region.captured), len(region.produced)
         more = "more" if produced > captured else "fewer"
+        # Reentrant mode: a list that was passed to the block has grown, say.
+        did = "saved" if region.path.mode == model.HOOK else "was given and returned"
+        why = ": the block took another path the second time" if region.path.mode == model.HOOK else ""
         self._session.report(
             "CT108",
-            f"The replay of {region.path.name} saved {more} tensors than its forward ({produced} instead of "
-            f"{captured}): the block took another path the second time.",
+            f"The replay of {region.path.name} {did} {more} tensors than its forward ({produced} instead of "
+            f"{captured}){why}.",
             region,
             severity=severity,
             detail={"captured": captured, "produced": produced},

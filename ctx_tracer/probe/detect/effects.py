@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Dict, Iterator, List, Tuple
 
 from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.layers import named
 from ctx_tracer.probe.observe.fingerprint import fingerprint
 from ctx_tracer.probe.regions import Region
-from ctx_tracer.probe.session import Session
+from ctx_tracer.probe.session import MAX_ARGUMENTS, Session
 
 _BEFORE, _MOVED, _REPLAY = "effects before", "effects of the forward", "effects before the replay"
 
@@ -71,9 +73,9 @@ class EffectsCheck(Check):
     def _states(self, region: Region, call: Call) -> Dict[str, Any]:
         states: Dict[str, Any] = {}
         for layer in filter(None, (reference() for reference in region.path.layers)):
-            # Paddle keeps the statistics of BatchNorm as parameters that do not train.
-            frozen = [(name, parameter) for name, parameter in layer.named_parameters() if parameter.stop_gradient]
-            for name, buffer in [*layer.named_buffers(), *frozen]:
+            # BatchNorm keeps its statistics as parameters that are not trained.
+            statistics = [(n, p) for n, p in named(layer, "_parameters") if p.stop_gradient and len(p.shape) == 1]
+            for name, buffer in [*named(layer, "_buffers"), *statistics]:
                 states[f"buffer {name}"] = fingerprint(buffer, self._session.observer.read(buffer))
         for name, container in self._containers(call):
             states[name] = self._measure(container)
@@ -82,14 +84,14 @@ class EffectsCheck(Check):
     def _containers(self, call: Call) -> Iterator[Tuple[str, Any]]:
         values: List[Tuple[str, Any]] = [(f"argument {index}", value) for index, value in enumerate(call.args)]
         values += [(f"argument {key}", value) for key, value in call.kwargs.items()]
-        values += self._session.namer.values_held(call.function)
+        values += self._session.namer.values_held(*call)
         for name, value in values:
             if type(value) in (list, dict):
                 yield name, value
 
     def _measure(self, container: Any) -> Tuple[int, int]:
         """How many tensors it holds, and their extents: a cache that doubles shows in one or the other."""
-        values = list(container.values()) if type(container) is dict else list(container)
         observer = self._session.observer
-        shapes = [observer.read(value).shape or () for value in values[:256] if observer.is_tensor(value)]
+        values = islice(container.values() if type(container) is dict else container, MAX_ARGUMENTS)
+        shapes = [observer.read(value).shape or () for value in values if observer.is_tensor(value)]
         return len(shapes), sum(sum(shape) for shape in shapes)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer.probe.detect import Call, Check
-from ctx_tracer.probe.observe.fingerprint import Fingerprint, deviation, fingerprint
+from ctx_tracer.probe.detect.values import MOVED, OTHER_VALUES
+from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
 from ctx_tracer.probe.observe.python import has_value
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
 
 _NOTE = "held"
 _VERSIONS = "versions before the block"
+_ARGUMENT = "argument "
+# Rules that say that the replay took another course.
+_FOLLOWS = frozenset(("CT107", "CT108"))
 
 
 class _State(NamedTuple):
@@ -20,6 +25,7 @@ class _State(NamedTuple):
     has_value: bool
     version: Optional[int]
     values: Optional[Fingerprint]
+    tensor: Optional[Any]  # weak reference; None for an argument
 
 
 class HeldCheck(Check):
@@ -43,20 +49,40 @@ class HeldCheck(Check):
         if region.full:
             before: Dict[str, Optional[int]] = region.notes.pop(_VERSIONS, {})
             written.update(name for name, tensor in held if before.get(name) != _version(tensor))
-        region.notes[_NOTE] = {name: self._state(region, tensor) for name, tensor in held if name not in written}
+        region.notes[_NOTE] = {name: self._state(region, name, tensor) for name, tensor in held if name not in written}
 
     def inputs_held(self, region: Region, call: Call) -> None:
         """Before Paddle touches anything: a freed tensor may crash it."""
         noted: Dict[str, _State] = region.notes.get(_NOTE, {})
+        moved = []
         for name, tensor in self._held(call) if noted else ():
             was = noted.get(name)
-            if was is None:
-                continue
-            now = self._state(region, tensor)
+            if was is None or (was.tensor is not None and was.tensor() is not tensor):
+                continue  # a global or closure that means another tensor now: what that changes shows in the values
+            now = self._state(region, name, tensor)
             if was.has_value and not now.has_value:
                 self._freed(region, name)
-            elif now.has_value:
-                self._moved(region, name, was, now)
+            elif now.has_value and (was.version != now.version or _far(was, now) is not None):
+                moved.append((name, was, now))
+        if moved:
+            region.notes[MOVED] = moved
+
+    def replay_ended(self, region: Region, call: Call) -> None:
+        """What moved matters where something else came out of it."""
+        moved = region.notes.pop(MOVED, ())
+        if not moved:
+            return
+        if region.full and not region.notes.get(OTHER_VALUES) and not region.fired & _FOLLOWS:
+            region.path.written.update(name for name, _, _ in moved)  # the block does not compute with it
+            return
+        for name, was, now in moved:
+            # Outside sampled steps nothing tells whether the block computes with it.
+            self._moved(region, name, was, now, None if region.full else "warning")
+
+    def replay_raised(self, region: Region, call: Call) -> None:
+        """The replay failed on it, perhaps."""
+        for name, was, now in region.notes.pop(MOVED, ()):
+            self._moved(region, name, was, now, "warning")
 
     def _freed(self, region: Region, name: str) -> None:
         self._session.report(
@@ -66,11 +92,9 @@ class HeldCheck(Check):
             tensor={"name": None, "layer": region.path.name, "role": name},
         )
 
-    def _moved(self, region: Region, name: str, was: _State, now: _State) -> None:
-        far = deviation(was.values, now.values) if was.values is not None and now.values is not None else None
+    def _moved(self, region: Region, name: str, was: _State, now: _State, severity: Optional[str]) -> None:
+        far = _far(was, now)
         versions = (was.version, now.version)
-        if far is None and versions[0] == versions[1]:
-            return
         if far is not None:
             seen = f" ({far.before:.6g} -> {far.after:.6g} at position {far.at})"
         else:
@@ -81,29 +105,33 @@ class HeldCheck(Check):
             f"the replay computes something else.",
             region,
             tensor={"name": None, "layer": region.path.name, "role": name},
+            severity=severity,
             detail={"captured_version": versions[0], "replayed_version": versions[1]},
         )
 
-    def _state(self, region: Region, tensor: Any) -> _State:
+    def _state(self, region: Region, name: str, tensor: Any) -> _State:
+        # An argument comes back as another object; what a function reaches is the same one, or was bound anew.
+        same = None if name.startswith(_ARGUMENT) else weakref.ref(tensor)
         if not region.full and not tensor.is_dist():
-            initialized = tensor._is_initialized()
-            return _State(initialized, int(tensor.inplace_version) if initialized else None, None)
+            return _State(tensor._is_initialized(), _version(tensor), None, same)
         observation = self._session.observer.read(tensor)
         values = fingerprint(tensor, observation) if region.full else None
-        return _State(has_value(observation), _version(tensor), values)
+        return _State(has_value(observation), _version(tensor), values, same)
 
     def _held(self, call: Call) -> List[Tuple[str, Any]]:
         session = self._session
         # Numbered among the tensors: recompute's PyLayer keeps those apart from the other arguments.
-        named = [(f"argument {index}", tensor) for index, tensor in enumerate(session.tensors(call.args))]
+        named = [(f"{_ARGUMENT}{index}", tensor) for index, tensor in enumerate(session.tensors(call.args))]
         for key, value in call.kwargs.items():
-            named += [(f"argument {key}", tensor) for tensor in session.tensors((value,))]
+            named += [(f"{_ARGUMENT}{key}", tensor) for tensor in session.tensors((value,))]
         named += [
-            (name, value)
-            for name, value in session.namer.values_held(call.function)
-            if session.observer.is_tensor(value)
+            (name, value) for name, value in session.namer.values_held(*call) if session.observer.is_tensor(value)
         ]
         return [(name, tensor) for name, tensor in named if not session.namer.is_parameter(tensor)]
+
+
+def _far(was: _State, now: _State) -> Optional[Deviation]:
+    return deviation(was.values, now.values) if was.values is not None and now.values is not None else None
 
 
 def _version(tensor: Any) -> Optional[int]:

@@ -63,6 +63,7 @@ class ServedCheck:
         # Weakly: a PyLayer class may be made anew in every call.
         self._reads: MutableMapping[type, _Reads] = WeakKeyDictionary()
         self._flipped: List[_Flipped] = []
+        session.backward_begins.append(self.backward_began)
         session.backward_ends.append(self.backward_ended)
 
     def check(self, saved: Saved, served: List[Any]) -> None:
@@ -155,6 +156,10 @@ class ServedCheck:
     def _needs_itself(self, parameter: str, served: Any, names: FrozenSet[str]) -> bool:
         live = self._session.namer.live(parameter)
         return live is not None and any(_has(live, name) and not _has(served, name) for name in names)
+
+    def backward_began(self, _roots: List[Any], _retains: bool) -> None:
+        """What is left of a backward in the middle of which the probe was put in says nothing of this one."""
+        self._flipped = []
 
     def backward_ended(self, succeeded: bool) -> None:
         """Decide CT104: did the flipped stop_gradient matter?"""

@@ -40,8 +40,8 @@ class HookSeam:
     def patch(self, paddle: Any, patches: Patches, guard: Guard) -> None:
         """Patch `paddle.autograd.saved_tensors_hooks`."""
         hooks = paddle.autograd.saved_tensors_hooks
-        original_init, original_exit = hooks.__init__, hooks.__exit__
-        decorate, left = guard(self._decorate), guard(self._left)
+        original_init, original_enter, original_exit = hooks.__init__, hooks.__enter__, hooks.__exit__
+        decorate, left, refused = guard(self._decorate), guard(self._left), guard(self._refused)
         self._pack, self._serve = guard(self._on_pack), guard(self._on_served)
         self._produce, self._replay_raised = guard(self._lifecycle.produced), guard(self._raised)
 
@@ -54,6 +54,15 @@ class HookSeam:
                     pack_hook, unpack_hook = pair
             original_init(this, pack_hook, unpack_hook)
 
+        @functools.wraps(original_enter)
+        def enter(this: Any) -> Any:
+            try:
+                return original_enter(this)
+            except BaseException:  # another pair is active: Paddle has no stack of them
+                if _MARK in this.__dict__:
+                    refused(this)
+                raise
+
         @functools.wraps(original_exit)
         def leave(this: Any, *exc: Any) -> Any:
             result = original_exit(this, *exc)
@@ -62,6 +71,7 @@ class HookSeam:
             return result
 
         patches.set(hooks, "__init__", init)
+        patches.set(hooks, "__enter__", enter)
         patches.set(hooks, "__exit__", leave)
 
     def _decorate(self, pair: Any, pack_hook: Hook, unpack_hook: Hook) -> Optional[Tuple[Hook, Hook]]:
@@ -82,6 +92,11 @@ class HookSeam:
         setattr(pair, _MARK, (region, False, call))  # the pair lives as long as its `with` block
         slots: Dict[int, int] = {}  # id of a holder -> slot; never the holder, which recompute counts on to die
         return self._outer_pack(region, pack_hook, slots), self._outer_unpack(region, unpack_hook, slots)
+
+    def _refused(self, pair: Any) -> None:
+        region, replay, _ = pair.__dict__.pop(_MARK)
+        if not replay:
+            self._lifecycle.failed(region)
 
     def _left(self, pair: Any, exc: Tuple[Any, ...]) -> None:
         region, replay, call = pair.__dict__.pop(_MARK)

@@ -68,7 +68,8 @@ class ReentrantSeam:
         @functools.wraps(original)
         def backward(ctx: Any, *grads: Any) -> Any:
             region = getattr(ctx, REGION, None)
-            if region is None or not guard.enabled:
+            # A region of which only a part was captured: the probe was taken out in the middle of its forward.
+            if region is None or region.state == "capturing" or not guard.enabled:
                 return original(ctx, *grads)
             run_function = ctx.run_function
 

@@ -10,6 +10,7 @@ from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert, remedy_of
 from ctx_collector.detect.heatmap import natural
 from ctx_collector.detect.state import Rank, Run
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
+from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.text import sentence
 
 RUNNING = "running"
@@ -157,10 +158,9 @@ def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
     if missing > 0:
         unheard = [rank for rank in range(run.world_size or 0) if rank not in run.ranks]
         reasons.append(f"{ranks_in_words(unheard)} of {run.world_size:,} not heard of")
-    dropped = {reason: count for reason, count in run.dropped().items() if count}
-    if dropped:
-        listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(dropped.items()))
-        reasons.append(f"the tracer lost observations ({listed})")
+    lost = in_words(dict(sorted(run.dropped().items())))
+    if lost:
+        reasons.append(f"the tracer lost observations ({lost})")
     if status != ENDED:
         silent = [rank.rank for rank in run.ranks.values() if rank_status(rank, now_ns) == SILENT]
         if silent:

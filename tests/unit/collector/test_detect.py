@@ -129,7 +129,7 @@ def test_a_rank_that_is_started_again_runs(take):
         (
             [step(0, 7), step(1, 7, attributes={semconv.DROPPED + "ring_overwritten": 1_200})],
             0,
-            "the tracer lost observations (ring_overwritten 1,200)",
+            "the tracer lost observations (1,200 events overwritten before being read)",
         ),
         ([step(0, 7), step(1, 7, received_ns=1_000 + MINUTE)], MINUTE + 1, "rank 0 silent for more than 60 s"),
         ([step(0, 7), step(1, 7), exited(1, code=None, step=7)], 0, "how rank 1 ended was not seen"),

@@ -267,6 +267,24 @@ def test_lazy_objects_are_not_touched(namer, model, make) -> None:
     namer.owned(site)
 
 
+def test_a_default_that_the_call_does_not_use_is_not_held(namer) -> None:
+    def block(x, mask="a mask", *, scale=1.0):
+        return x
+
+    def held(*args, function=block, **kwargs):
+        return dict(namer.values_held(function, args, kwargs))
+
+    assert held("x") == {"default mask": "a mask"}
+    assert held("x", "another") == {}
+    assert held("x", mask="another") == {}
+    assert held("x", function=functools.partial(block, mask="another")) == {}
+    assert held(function=functools.partial(block, "x", "another")) == {}
+    assert held(function=functools.partial(block, "x")) == {"default mask": "a mask"}
+    assert held("x", function=types.MethodType(lambda self, x, mask="a mask": x, object())) == {
+        "default mask": "a mask"
+    }
+
+
 def test_names_follow_a_model_that_grows_and_looking_for_them_ends(real_paddle) -> None:
     nn = real_paddle.nn
     namer = Namer(real_paddle)

@@ -196,16 +196,16 @@ def test_one_cause_in_many_layers_is_told_once(healthy: Healthy) -> None:
 def test_a_run_without_recompute_is_undecided(end: End) -> None:
     told = report([ProcessRecord(end(Exit(0), clean=True, step=3, last=None, definitions={}, world=1), steps=3)])
     assert (told["verdict"], told["findings"], told["scope"]) == ("undecided", [], "nothing")
-    assert told["undecided"] == ["No recompute region was captured."]
-    assert told["sentence"] == (
-        "No difference was found in 3 steps on 1 rank, but nothing can be promised. No recompute region was captured."
-    )
+    (reason,) = told["undecided"]
+    assert reason.startswith("No recompute region was captured: the model does not recompute ")
+    assert told["sentence"] == f"Nothing was compared in 3 steps on 1 rank. {reason}"
 
 
 def test_nothing_seen_at_all() -> None:
     told = report([], exit_code=2)
     assert (told["verdict"], told["undecided"]) == ("undecided", [NO_RECORD])
-    assert told["sentence"] == f"Nothing was observed. {NO_RECORD}"
+    assert told["sentence"] == f"Nothing was observed, and the command ended with exit code 2. {NO_RECORD}"
+    assert report([])["sentence"] == f"Nothing was observed. {NO_RECORD}"
     assert told["overhead"] == {"seconds": 0.0, "share_of_step": None}
 
 
@@ -265,8 +265,11 @@ def test_a_closed_record_is_an_end_that_was_seen(healthy: Healthy) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"lost_events": 7}, "The tracer lost observations: ring_overwritten 7."),
-        ({"counters": {"guard_faults": 2}}, "The tracer lost observations: guard_faults 2."),
+        ({"lost_events": 7}, "The tracer lost observations: 7 events overwritten before being read."),
+        (
+            {"counters": {"guard_faults": 2}},
+            "The tracer lost observations: 2 faults of the tracer itself, to be reported as a bug.",
+        ),
         (
             {"counters": {"slots_not_compared": 4}},
             "4 saved tensors could not be compared: a replay did not save as many as the forward pass.",

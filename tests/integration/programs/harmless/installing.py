@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import paddle
-from training import MODES, gradients, train
+from training import MODES, Moments, gradients, train
 
 from ctx_tracer import probe
 from ctx_tracer.record.reader import RecordReader
@@ -85,11 +85,44 @@ def in_the_middle_of_steps():
     return {"equal": found, "records": records()}
 
 
-def records():
+def in_the_middle_of_everything():
+    """The same inside forwards, replays and backwards, at every one of these moments in turn."""
+    plain = train(1)
+    wrong, moments = [], 0
+    for first in (probe.uninstall, install):
+        for target in range(200):
+            seen = 0
+
+            def moment(first=first, target=target):
+                nonlocal seen
+                seen += 1
+                if seen == target + 1:
+                    first()
+                elif seen == target + 3:  # and back, a moment later
+                    (install if first is probe.uninstall else probe.uninstall)()
+
+            if first is probe.uninstall:
+                install()
+            Moments.in_block = Moments.in_backward = staticmethod(moment)
+            digest = train(1)
+            Moments.in_block = Moments.in_backward = staticmethod(lambda: None)
+            probe.uninstall()
+            here = records(remove=True)
+            if digest != plain or any(record["undefined"] or record["findings"] or record["faults"] for record in here):
+                wrong.append([first.__name__, target, digest == plain, here])
+            moments += 1
+            if seen <= target:
+                break
+    return {"moments": moments, "wrong": wrong}
+
+
+def records(remove=False):
     """Of every record: how many events speak of a region whose path is not defined in it, findings, faults."""
     seen = []
     for path in sorted(DIRECTORY.glob("*.ctxrec")):
         reader = RecordReader(str(path))
+        if remove:
+            path.unlink()
         events = [event for event in reader.poll() if hasattr(event, "path")]
         defined = reader.definitions()
         seen.append(
@@ -167,6 +200,8 @@ def beside_another_tool():
     }
 
 
-SCENARIOS = {f.__name__: f for f in (hundred_times, in_the_middle_of_steps, beside_another_tool)}
+SCENARIOS = {
+    f.__name__: f for f in (hundred_times, in_the_middle_of_steps, in_the_middle_of_everything, beside_another_tool)
+}
 if __name__ == "__main__":
     print(json.dumps(SCENARIOS[sys.argv[2]]()))

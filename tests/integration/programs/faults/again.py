@@ -1,0 +1,38 @@
+"""Two backwards through one block; and two losses of one block in one backward, which is healthy."""
+
+import paddle
+from common import WIDTH, Variants, hidden, how, main
+from paddle import nn
+from paddle.distributed.fleet.utils import recompute
+
+
+class Block(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return paddle.tanh(self.up(x))
+
+
+LAYERS = {"two_losses": Block(), "retained_once": Block(), "twice": Block()}
+MODEL = Variants(LAYERS)
+
+
+def train(name):
+    def variant(mode):
+        block = LAYERS[name]
+        y = block(hidden()) if mode == "none" else recompute(block, hidden(), **how(mode))  # the region
+        if name == "two_losses":
+            ((y * y).sum() + y.mean()).backward()
+        else:
+            loss = (y * y).sum()
+            loss.backward(retain_graph=True)
+            if name == "twice":
+                loss.backward()
+        return {"gradient": float(block.up.weight.grad.abs().sum())}
+
+    return variant
+
+
+main(**{name: train(name) for name in LAYERS})
