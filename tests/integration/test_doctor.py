@@ -72,6 +72,12 @@ def test_a_pylayer_that_returns_its_input(paddle: PaddleEnvironment, tmp_path: P
     assert found.reentrant["raised"]["during"] == "backward"
 
 
+def test_an_input_among_the_outputs_is_no_change_in_place(paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    found = doctor(paddle, tmp_path, f"{BLOCKS}:HandsItsInputOn")
+    assert found.verdicts == ("safe", "safe")
+    assert [mode["findings"] for mode in found.report["modes"]] == [[], []]
+
+
 def test_a_none_among_the_outputs(paddle: PaddleEnvironment, tmp_path: Path) -> None:
     found = doctor(paddle, tmp_path, f"{BLOCKS}:GivesNone")
     assert found.verdicts == ("safe", "unsafe")

@@ -70,6 +70,15 @@ class ReturnsItsInput(nn.Layer):
         return self.linear(_Same.apply(x))
 
 
+class HandsItsInputOn(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x), x
+
+
 class GivesNone(nn.Layer):
     def __init__(self):
         super().__init__()
