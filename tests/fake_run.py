@@ -38,6 +38,7 @@ class FakeRun:
     attempt: int = 0
     ranks: int = 2
     regions: int = 4
+    blocks: str = "blocks"  # what the regions are called, with a number after it
     steps: int = 10
     faults: int = 0  # regions with CT104
     fault_steps: int = 0  # how many steps a fault lasts; 0: to the end
@@ -50,7 +51,7 @@ class FakeRun:
 
     def region(self, index: int) -> Region:
         mode = REENTRANT if index % 4 == 3 else HOOK
-        return Region(f"blocks.{index}", source=f"model.py:{30 + index}", mode=mode)
+        return Region(f"{self.blocks}.{index}", source=f"model.py:{30 + index}", mode=mode)
 
     def faulty(self, rank: int, region: int, step: int) -> bool:
         last = self.steps if self.fault_steps == 0 else FAULT_STEP + self.fault_steps

@@ -21,6 +21,14 @@ _WORDS = {
     "export_unreachable": ("span", "not delivered because the collector could not be reached"),
     "export_rejected": ("span", "refused by the collector"),
     "export_too_large": ("span", "too large for the collector"),
+    # What the collector counts of a run.
+    "rejected_too_large": ("span", "that the collector rejected as too large"),
+    "rejected_bad_id": ("span", "that the collector rejected for an id that is none"),
+    "rejected_time_out_of_range": ("span", "that the collector rejected for a time after the year 2262"),
+    "rejected_finding": ("finding", "that the collector could not read"),
+    "overflow_alerts": ("finding", "for which the collector had no room"),
+    "overflow_regions": ("undecided replay", "of regions for which the collector had no room"),
+    "overflow_ranks": ("span", "of ranks for which the collector had no room"),
 }
 
 

@@ -19,10 +19,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 
+from ctx_tracer import semconv
 from tests.fake_run import FakeRun, send
 from tests.integration.collector_process import Collector, start_expecting_refusal
 
@@ -184,6 +187,32 @@ def test_answers_are_in_the_format_of_the_request(collector):
     assert "trace id" in response.partial_success.error_message
     assert collector.metric("spans_rejected_total", reason="bad_id") == 2
     assert httpx.get(f"{collector.url}/v1/traces").status_code == 405
+
+
+def test_a_long_name_hides_no_mismatch_and_a_rejected_span_makes_its_run_undecided(collector):
+    send(FakeRun(run="long", ranks=1, regions=1, steps=6, faults=1, blocks="r" * 2_500), collector.exporter())
+    assert collector.wait_for_run("long", status="ended")["verdict"] == "mismatch"
+    (alert,) = collector.get("/api/v1/alerts", run="long")["alerts"]
+    assert len(alert["region"]["name"]) == 2_000
+    (region,) = collector.get("/api/v1/runs/long/regions")["regions"]
+    assert region["name"] == alert["region"]["name"]
+    assert collector.get("/api/v1/runs/long/spans", region=region["name"])["spans"]
+
+    send(FakeRun(run="short", ranks=1, regions=1, steps=6), collector.exporter())
+    assert collector.wait_for_run("short", status="ended")["verdict"] == "match"
+    attributes = [
+        KeyValue(key=semconv.PADDLE_RUN_ID, value=AnyValue(string_value="short")),
+        KeyValue(key=semconv.PADDLE_RANK, value=AnyValue(int_value=0)),
+    ]
+    scope = ScopeSpans(spans=[span_of(7, start_time_unix_nano=2**63)])
+    spans = ResourceSpans(resource=Resource(attributes=attributes), scope_spans=[scope])
+    body = ExportTraceServiceRequest(resource_spans=[spans]).SerializeToString()
+    for _ in range(2):
+        httpx.post(f"{collector.url}/v1/traces", content=body, headers=PROTOBUF)
+    run = collector.wait_for_run("short", verdict="undecided")
+    assert run["dropped"]["rejected_time_out_of_range"] == 1
+    assert run["status"] == "ended"
+    assert "1 span that the collector rejected" in run["sentence"]
 
 
 def test_a_healthy_answer_says_nothing_was_rejected(shared):

@@ -5,16 +5,29 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from ctx_collector.names import MAX_NAME, shortened
 from ctx_tracer.rules import RULES
 
+
+def _at_most(longest: int) -> BeforeValidator:
+    """Cut a longer text or list: no finding is lost for the length of something it says."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str):
+            return shortened(value, longest)
+        return value[:longest] if isinstance(value, list) else value
+
+    return BeforeValidator(cut)
+
+
 # Bounds of what one event may hold; a job of this many ranks or a message that long is a mistake.
-_Name = Annotated[str, Field(max_length=2_000)]
-_Text = Annotated[str, Field(max_length=20_000)]
+_Name = Annotated[str, _at_most(MAX_NAME)]
+_Text = Annotated[str, _at_most(20_000)]
 _Rank = Annotated[int, Field(ge=0, lt=1_000_000)]
 _Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-_Ranks = Annotated[list[_Rank], Field(max_length=100_000)]
+_Ranks = Annotated[list[_Rank], _at_most(100_000)]
 
 
 def _finite(value: Any) -> Any:
@@ -54,11 +67,11 @@ class FindingSteps(_Part):
 class Finding(_Part):
     """`ctx_tracer.model.Finding.to_dict()`, field by field; `count` is cumulative for the rank that sent it."""
 
-    rule: Annotated[str, Field(max_length=32)]
-    slug: Annotated[str, Field(max_length=200)] = ""
+    rule: Annotated[str, _at_most(32)]
+    slug: Annotated[str, _at_most(200)] = ""
     severity: Literal["info", "warning", "error"]
     ranks: _Ranks = []
-    processes: Annotated[list[_Int64], Field(max_length=100_000)] = []
+    processes: Annotated[list[_Int64], _at_most(100_000)] = []
     region: FindingRegion | None = None
     slot: _Int64 | None = None
     tensor: _Facts = None
@@ -69,7 +82,7 @@ class Finding(_Part):
     captured: _Facts = None
     produced: _Facts = None
     served: _Facts = None
-    differs: Annotated[list[_Name], Field(max_length=1_000)] = []
+    differs: Annotated[list[_Name], _at_most(1_000)] = []
     message: _Text = ""
     remedy: _Text | None = None
     known_issue: _Facts = None

@@ -25,7 +25,7 @@ from ctx_collector.detect.state import (
     Run,
     RunKey,
 )
-from ctx_collector.store.observations import Observed
+from ctx_collector.store.observations import SPAN_REJECTED, Observed
 from ctx_tracer import semconv
 from ctx_tracer.model import UNDECIDED
 
@@ -77,11 +77,12 @@ class Fold:
         if rank is None:
             if len(run.ranks) >= MAX_RANKS:
                 self._counters.add("state_overflow_total", label="ranks")
+                self._lacks(run, next(iter(run.ranks.values())), "overflow_ranks")
                 return None
             rank = Rank(span.rank, pid=span.pid, host=span.host)
             run.enter(rank)
             _describe(run, span)
-        elif rank.exited and span.pid != rank.pid and span.started_ns > (rank.ended_ns or 0):
+        elif rank.exited and span.pid != rank.pid and _began_after(rank, span):
             # The launcher started the rank again without a new attempt.
             rank.pid, rank.host = span.pid, span.host
             run.resume(rank)
@@ -103,6 +104,10 @@ class Fold:
             region = self._region(run, span.region, span.region_mode or "", span.region_source)
             if region is not None:
                 self._seen(run, rank, region, span)
+            elif span.verdict == UNDECIDED:
+                self._lacks(run, rank, "overflow_regions")
+        elif span.name == SPAN_REJECTED:
+            self._lacks(run, rank, f"rejected_{json.loads(span.attributes or '{}').get('reason')}"[:64])
         for event in json.loads(span.events or "[]"):
             if event["name"] == semconv.EVENT_FINDING:
                 self._finding(run, rank, span, event["attributes"])
@@ -117,6 +122,12 @@ class Fold:
         region.source = region.source or source
         self._changed.regions.add((run.key, (name, mode)))
         return region
+
+    def _lacks(self, run: Run, rank: Rank, reason: str) -> None:
+        """Something of a run was not taken in here: it is no longer known to be healthy."""
+        if reason in rank.dropped or len(rank.dropped) < MAX_DROP_REASONS:
+            rank.dropped[reason] = rank.dropped.get(reason, 0) + 1
+        self._changed.ranks.add((run.key, rank.rank))
 
     @staticmethod
     def _seen(run: Run, rank: Rank, region: RegionSeen, span: Observed) -> None:
@@ -135,6 +146,7 @@ class Fold:
         finding = parse_finding(attributes.get(semconv.FINDING_JSON))
         if finding is None:
             self._counters.add("findings_rejected_total", label="malformed")
+            self._lacks(run, rank, "rejected_finding")
             return
         self._counters.add("findings_total")
         key = fingerprint(run.run, run.attempt, finding, rank.rank)
@@ -142,6 +154,7 @@ class Fold:
         if alert is None:
             if len(run.alerts) >= MAX_ALERTS:
                 self._counters.add("state_overflow_total", label="alerts")
+                self._lacks(run, rank, "overflow_alerts")
                 return
             alert = run.alerts[key] = new_alert(run.run, run.attempt, finding, rank.rank, span.step, span.received_ns)
         for one in alert.merge(finding, rank.rank, span.pid, span.step, span.received_ns):
@@ -151,6 +164,11 @@ class Fold:
             region = self._region(run, finding.region.name, finding.region.mode, finding.region.source)
             if region is not None and (len(rank.cells) <= region.index or not rank.cells[region.index]):
                 run.set_cell(rank, region, CELL_MATCH)
+
+
+def _began_after(rank: Rank, span: Observed) -> bool:
+    """Whether a span is of a time after the rank's end; of a rejected span no time is known."""
+    return span.name != SPAN_REJECTED and span.started_ns > (rank.ended_ns or 0)
 
 
 def _describe(run: Run, span: Observed) -> None:

@@ -109,7 +109,7 @@ class Ingest:
         self._counters.add("spans_received_total", len(batch.rows) + batch.rejected.total())
         for reason, count in batch.rejected.items():
             self._counters.add("spans_rejected_total", count, label=reason)
-        if batch.rows:
+        if batch.count:
             self._writer.submit(batch)
             await asyncio.wrap_future(batch.committed)
 
@@ -152,8 +152,6 @@ class _Answer:
 _REASONS = {
     "bad_id": "without a trace id of 16 bytes and a span id of 8 bytes (hexadecimal in JSON)",
     "too_large": "larger than CTX_COLLECTOR_MAX_SPAN",
-    "too_deep": "with attributes nested too deep",
-    "name_too_long": "with a name of thousands of characters",
     "time_out_of_range": "with a time after the year 2262",
 }
 

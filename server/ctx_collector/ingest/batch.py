@@ -19,4 +19,10 @@ class Batch:
     rows: list[SpanRow]
     size: int  # inflated bytes it came from: what it counts against the bound of the queue
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> spans not taken
+    marks: list[SpanRow] = field(default_factory=list)  # of rejected spans of runs, stored in their place
     committed: Future[int] = field(default_factory=Future)
+
+    @property
+    def count(self) -> int:
+        """How many rows are to be stored."""
+        return len(self.rows) + len(self.marks)

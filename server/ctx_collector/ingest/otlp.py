@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ctx_collector.ingest.batch import Batch
 from ctx_collector.ingest.body import BadRequestError
-from ctx_collector.ingest.rows import MAX_DEPTH, Origin, RejectedError, row_of
+from ctx_collector.ingest.rows import MAX_DEPTH, Origin, RejectedError, mark_of, row_of
 from ctx_collector.ingest.wire import TooManyFieldsError, Walker, WireError
 from ctx_collector.store.observations import SpanRow
 
@@ -50,6 +50,7 @@ class _Collected:
     def __init__(self, limits: Limits, received_ns: int) -> None:
         self.rows: list[SpanRow] = []
         self.rejected: Counter[str] = Counter()
+        self.marks: list[SpanRow] = []
         self._limits = limits
         self._received_ns = received_ns
         self._seen: Counter[str] = Counter()
@@ -60,21 +61,19 @@ class _Collected:
         if self._seen[what] > self._limits.spans:
             raise BadRequestError(413, f"more than {self._limits.spans} {what} in one request")
 
-    def add(self, span: Span, resource: Origin | RejectedError) -> None:
+    def add(self, span: Span, origin: Origin) -> None:
         """Take a span, or count why not."""
         try:
-            if isinstance(resource, RejectedError):
-                raise resource
-            self.rows.append(row_of(span, resource, self._received_ns))
+            self.rows.append(row_of(span, origin, self._received_ns))
         except RejectedError as error:
-            self.rejected[error.reason] += 1
+            self.reject(error.reason, span.SerializeToString(deterministic=True), origin)
 
-
-def _origin(resource: Resource) -> Origin | RejectedError:
-    try:
-        return Origin.of(resource)
-    except RejectedError as error:
-        return error
+    def reject(self, reason: str, encoded: bytes, origin: Origin) -> None:
+        """Count a span that cannot be taken, and leave a mark in its run."""
+        self.rejected[reason] += 1
+        mark = mark_of(reason, encoded, origin, self._received_ns)
+        if mark is not None:
+            self.marks.append(mark)
 
 
 def decode_protobuf(body: bytes, limits: Limits, received_ns: int) -> Batch:
@@ -89,7 +88,7 @@ def decode_protobuf(body: bytes, limits: Limits, received_ns: int) -> Batch:
         raise BadRequestError(413, f"more than {limits.spans} spans, scopes or resources in one request") from error
     except (WireError, DecodeError) as error:
         raise BadRequestError(400, f"the body is not an OTLP trace request: {error}") from error
-    return Batch(found.rows, len(body), found.rejected)
+    return Batch(found.rows, len(body), found.rejected, found.marks)
 
 
 def _resource_spans(body: bytes, walker: Walker, start: int, stop: int, limits: Limits, found: _Collected) -> None:
@@ -105,14 +104,14 @@ def _resource_spans(body: bytes, walker: Walker, start: int, stop: int, limits: 
             scopes.append((begin, end))
     if not scopes:
         return
-    origin = _origin(resource)
+    origin = Origin.of(resource)
     for scope_start, scope_stop in scopes:
         for number, begin, end in walker.submessages(scope_start, scope_stop):
             if number != _SPANS:
                 continue
             found.count("spans")
             if end - begin > limits.span_bytes:
-                found.rejected["too_large"] += 1
+                found.reject("too_large", body[begin:end], origin)
             else:
                 found.add(Span.FromString(body[begin:end]), origin)
 
@@ -128,7 +127,7 @@ def decode_json(body: bytes, limits: Limits, received_ns: int) -> Batch:
             found.count("resources")
             resource = Resource()
             json_format.ParseDict(_object(resource_spans, "resource"), resource, ignore_unknown_fields=True)
-            origin = _origin(resource)
+            origin = Origin.of(resource)
             for scope_spans in _objects(resource_spans, "scopeSpans"):
                 found.count("scopes")
                 for span in _objects(scope_spans, "spans"):
@@ -138,16 +137,16 @@ def decode_json(body: bytes, limits: Limits, received_ns: int) -> Batch:
         raise BadRequestError(400, f"the body is nested far deeper than {MAX_DEPTH}") from error
     except (ValueError, json_format.Error) as error:  # a body that is not UTF-8 is a ValueError too
         raise BadRequestError(400, f"the body is not an OTLP trace request: {error}") from error
-    return Batch(found.rows, len(body), found.rejected)
+    return Batch(found.rows, len(body), found.rejected, found.marks)
 
 
-def _json_span(span: dict[str, Any], origin: Origin | RejectedError, found: _Collected) -> None:
+def _json_span(span: dict[str, Any], origin: Origin, found: _Collected) -> None:
     try:
         fields = _with_bytes(span)
         if isinstance(span.get("links"), list):
             fields["links"] = [_with_bytes(link) for link in span["links"] if isinstance(link, dict)]
     except RejectedError as error:
-        found.rejected[error.reason] += 1
+        found.reject(error.reason, json.dumps(span, sort_keys=True).encode(), origin)
         return
     found.add(json_format.ParseDict(fields, Span(), ignore_unknown_fields=True), origin)
 

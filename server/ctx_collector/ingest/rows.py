@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -13,13 +14,13 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from ctx_collector.store.observations import SpanRow
+from ctx_collector.names import one_line, shortened
+from ctx_collector.store.observations import SPAN_REJECTED, SpanRow
 from ctx_tracer import semconv
 
 # Lists in lists in an attribute: our own go two deep, a decoder's stack a hundred.
 MAX_DEPTH = 16
-# Names end up in memory, once a region, a host, a run.
-MAX_NAME = 2_000
+_TOO_DEEP = f"(nested deeper than {MAX_DEPTH})"
 MAX_TIME_NS = 2**63 - 1
 # Far above any job; a larger number is a mistake and not a rank.
 MAX_RANK = 1_000_000
@@ -35,12 +36,10 @@ class RejectedError(Exception):
 
 
 def plain(value: AnyValue, depth: int = 0) -> Any:
-    """An attribute's value as JSON has it; bytes in base64, NaN and infinities as text. Raises RejectedError."""
-    if depth > MAX_DEPTH:
-        raise RejectedError("too_deep", f"an attribute is nested deeper than {MAX_DEPTH}")
+    """An attribute's value as JSON has it; bytes in base64, NaN and infinities as text, a text for what is too deep."""
     kind = value.WhichOneof("value")
-    if kind is None:
-        return None
+    if kind is None or depth > MAX_DEPTH:
+        return None if kind is None else _TOO_DEEP
     if kind == "array_value":
         return [plain(item, depth + 1) for item in value.array_value.values]
     if kind == "kvlist_value":
@@ -70,13 +69,9 @@ def _integer(attributes: Mapping[str, Any], name: str, low: int = -_INT64, high:
 
 
 def _text(attributes: Mapping[str, Any], name: str) -> str | None:
-    """A text attribute; None when it is absent, empty or something else. Raises RejectedError when it is too long."""
+    """A text attribute, shortened where it is too long; None when it is absent, empty or something else."""
     value = attributes.get(name)
-    if not isinstance(value, str) or not value:
-        return None
-    if len(value) > MAX_NAME:
-        raise RejectedError("name_too_long", f"{name} is longer than {MAX_NAME} characters")
-    return value
+    return shortened(value) if isinstance(value, str) and value else None
 
 
 def _number(attributes: Mapping[str, Any], name: str) -> float | None:
@@ -98,11 +93,11 @@ class Origin:
 
     @classmethod
     def of(cls, resource: Resource) -> Origin:
-        """Read a resource. Raises RejectedError, which then goes for each of its spans."""
+        """Read a resource."""
         found = attributes_of(resource.attributes)
         run = _text(found, semconv.PADDLE_RUN_ID)
         return cls(
-            run=run,
+            run=one_line(run) if run else None,
             attempt=_integer(found, semconv.PADDLE_ATTEMPT, 0, 2**31) or 0 if run else None,
             rank=_integer(found, semconv.PADDLE_RANK, 0, MAX_RANK),
             world_size=_integer(found, semconv.PADDLE_WORLD_SIZE, 0, MAX_RANK),
@@ -119,8 +114,6 @@ def row_of(span: Span, origin: Origin, received_ns: int) -> SpanRow:
         raise RejectedError("bad_id", "a span has no trace id of 16 bytes or no span id of 8 bytes")
     if span.start_time_unix_nano > MAX_TIME_NS or span.end_time_unix_nano > MAX_TIME_NS:
         raise RejectedError("time_out_of_range", "a span starts or ends after the year 2262")
-    if len(span.name) > MAX_NAME:
-        raise RejectedError("name_too_long", f"a span's name is longer than {MAX_NAME} characters")
     found = attributes_of(span.attributes)
     events = [
         {"name": event.name, "time_ns": event.time_unix_nano, "attributes": attributes_of(event.attributes)}
@@ -132,7 +125,7 @@ def row_of(span: Span, origin: Origin, received_ns: int) -> SpanRow:
         span_id=span.span_id.hex(),
         parent_span_id=span.parent_span_id.hex() or None,
         received_ns=received_ns,
-        name=span.name,
+        name=shortened(span.name),
         started_ns=span.start_time_unix_nano,
         ended_ns=span.end_time_unix_nano,
         status_code=span.status.code,
@@ -160,3 +153,32 @@ def row_of(span: Span, origin: Origin, received_ns: int) -> SpanRow:
         links=dumps(links) if links else None,
         resource=origin.json,
     )
+
+
+def mark_of(reason: str, encoded: bytes, origin: Origin, received_ns: int) -> SpanRow | None:
+    """What is stored in place of a rejected span, so that its run is known to lack it; None where it has no run.
+
+    The ids are derived, so that a span that is sent again is counted once.
+    """
+    if origin.run is None or origin.rank is None:
+        return None
+    digest = hashlib.sha256(f"rejected {origin.run} {origin.attempt} {origin.rank} ".encode() + encoded).hexdigest()
+    values = dict.fromkeys(SpanRow._fields) | {
+        "trace_id": digest[:32],
+        "span_id": digest[32:48],
+        "received_ns": received_ns,
+        "name": SPAN_REJECTED,
+        "started_ns": received_ns,
+        "ended_ns": received_ns,
+        "status_code": 0,
+        "run": origin.run,
+        "attempt": origin.attempt,
+        "rank": origin.rank,
+        "world_size": origin.world_size,
+        "pid": origin.pid,
+        "host": origin.host,
+        "findings": 0,
+        "attributes": dumps({"reason": reason}),
+        "resource": origin.json,
+    }
+    return SpanRow(**values)  # type: ignore[arg-type]  # the fields are spelled out above

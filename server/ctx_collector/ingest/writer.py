@@ -120,15 +120,15 @@ class Writer:
                 self._wake.wait(IDLE_SECONDS)
             group: list[Batch] = []
             rows = 0
-            while self._batches and (not group or rows + len(self._batches[0].rows) <= GROUP_ROWS):
+            while self._batches and (not group or rows + self._batches[0].count <= GROUP_ROWS):
                 batch = self._batches.popleft()
                 self._queued_bytes -= batch.size
                 group.append(batch)
-                rows += len(batch.rows)
+                rows += batch.count
             return group
 
     def _commit(self, group: list[Batch]) -> None:
-        rows = [row for batch in group for row in batch.rows]
+        rows = [row for batch in group for row in (*batch.rows, *batch.marks)]
         try:
             new = self._store.insert(rows)
         except RowError as error:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+# The name of a row that stands for a span of a run that was rejected; its attributes have the `reason`.
+SPAN_REJECTED = "ctx_collector.rejected"
+
 
 class StoreError(Exception):
     """The store could not do it now (disk full, file gone): the same request may succeed later."""
@@ -55,7 +58,10 @@ class SpanRow(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What detection reads of a run's span. `attributes` only of step and exit spans, `events` only with findings."""
+    """What detection reads of a run's span.
+
+    `attributes` only of step, exit and rejected spans, `events` only with findings.
+    """
 
     seq: int
     received_ns: int

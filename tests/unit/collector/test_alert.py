@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from ctx_collector.alert.finding import Finding, parse_finding, words
 from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, RESOLVED, Alert, fingerprint, new_alert, remedy_of
+from ctx_collector.names import shortened
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,6 +149,17 @@ def test_without_a_region_each_rank_has_its_own():
 )
 def test_what_is_no_finding_is_none(text):
     assert parse_finding(text) is None
+
+
+def test_no_finding_is_lost_for_its_length():
+    region = {"name": "r" * 4_000, "mode": "m" * 4_000, "source": "s" * 4_000}
+    long = {**finding().to_dict(), "message": "w" * 50_000, "remedy": "w" * 50_000, "region": region}
+    long |= {"rule": "CT105" * 20, "slug": "s" * 999, "differs": ["d" * 9_000] * 2_000, "ranks": [7] * 200_000}
+    found = parse_finding(json.dumps(long))
+    assert found is not None
+    assert found.region is not None
+    assert found.region.name == shortened("r" * 4_000)
+    assert (len(found.message), len(found.rule), len(found.differs), len(found.ranks)) == (20_000, 32, 1_000, 100_000)
 
 
 def test_a_number_that_json_cannot_say_becomes_text():

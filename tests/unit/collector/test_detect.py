@@ -15,6 +15,7 @@ from ctx_collector.detect.heatmap import heat_map, natural
 from ctx_collector.detect.outcome import outcome, ranks_in_words, run_status
 from ctx_collector.detect.persist import book_of, rows_of
 from ctx_collector.detect.state import Book, Changed
+from ctx_collector.store.observations import SPAN_REJECTED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -238,6 +239,25 @@ def test_what_is_no_finding_is_counted_and_harmless(take):
     run = take(region_span(raw_findings=["{", None, 7, '{"rule": 1}']))
     assert run.alerts == {}
     assert take.counters.get("findings_rejected_total", "malformed") == 4
+    assert run.dropped() == {"rejected_finding": 4}
+
+
+def test_a_run_of_which_something_was_rejected_is_not_healthy(take):
+    healthy = [step(0, 3), step(1, 3), region_span(rank=0), region_span(rank=1), exited(0), exited(1)]
+    marks = [
+        observed(SPAN_REJECTED, step=None, pid=None, started_ns=10**6, attributes={"reason": reason})
+        for reason in ("too_large", "too_large", "bad_id")
+    ]
+    run = take(*healthy, *marks)
+    assert run.dropped() == {"rejected_too_large": 2, "rejected_bad_id": 1}
+    found = outcome(run, NOW)
+    assert (found.status, found.verdict) == ("ended", "undecided")
+    assert "2 spans that the collector rejected as too large" in found.sentence
+    assert take(*(span._replace(run="s") for span in healthy), run="s").dropped() == {}
+    unread = take(region_span(run="s", raw_findings=["{"]), run="s")
+    assert outcome(unread, NOW).sentence == (
+        "Undecided at step 3: the tracer lost observations (1 finding that the collector could not read)."
+    )
 
 
 def test_losses_are_cumulative_for_each_rank(take):
@@ -267,6 +287,8 @@ def test_memory_is_bounded_and_what_is_left_out_is_counted(take, monkeypatch, bo
     monkeypatch.setattr(f"ctx_collector.detect.fold.{bound}", 2)
     take.fold.apply(spans)
     assert take.counters.get("state_overflow_total", what) == 1
+    lost = {"ranks": {"overflow_ranks": 1}, "alerts": {"overflow_alerts": 1}}
+    assert take.book.newest()[0].dropped() == lost.get(what, {})
 
 
 regions_of_cells = st.lists(

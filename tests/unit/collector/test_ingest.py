@@ -241,19 +241,68 @@ def _nested(depth: int) -> AnyValue:
         (span_of(trace_id=b""), "bad_id"),
         (span_of(span_id=b"\0" * 8), "bad_id"),
         (span_of(start_time_unix_nano=2**63), "time_out_of_range"),
-        (span_of(name="n" * 3_000), "name_too_long"),
         (span_of(attributes=[KeyValue(key="a", value=AnyValue(string_value="v" * 20_000))]), "too_large"),
-        (span_of(attributes=[KeyValue(key="a", value=_nested(MAX_DEPTH + 1))]), "too_deep"),
-        (
-            span_of(attributes=[KeyValue(key=semconv.REGION_NAME, value=AnyValue(string_value="r" * 3_000))]),
-            "name_too_long",
-        ),
     ],
 )
 def test_a_span_that_cannot_be_taken_does_not_take_its_neighbours_along(span, reason):
     batch = decode_protobuf(request_of(span, span_of()).SerializeToString(), LIMITS, 0)
     assert dict(batch.rejected) == {reason: 1}
     assert len(batch.rows) == 1
+    assert batch.marks == [], "it belongs to no run"
+
+
+RANK = Resource(
+    attributes=[
+        KeyValue(key=semconv.PADDLE_RUN_ID, value=AnyValue(string_value="nightly")),
+        KeyValue(key=semconv.PADDLE_RANK, value=AnyValue(int_value=3)),
+    ]
+)
+
+
+@pytest.mark.parametrize("decode", [decode_protobuf, decode_json])
+def test_a_rejected_span_of_a_run_leaves_a_mark_once(decode):
+    late = [span_of(start_time_unix_nano=2**63, name=name) for name in "ab"]
+    request = request_of(*late, span_of(trace_id=b""), span_of(), resource=RANK)
+    body = otlp_json(request) if decode is decode_json else request.SerializeToString()
+    first, again = decode(body, LIMITS, 5), decode(body, LIMITS, 9)
+    assert [(mark.run, mark.rank, mark.received_ns) for mark in first.marks] == [("nightly", 3, 5)] * 3
+    reasons = [json.loads(mark.attributes)["reason"] for mark in first.marks]
+    assert sorted(reasons) == ["bad_id", "time_out_of_range", "time_out_of_range"]
+    ids = [(mark.trace_id, mark.span_id) for mark in first.marks]
+    assert len(set(ids)) == 3
+    assert [(mark.trace_id, mark.span_id) for mark in again.marks] == ids
+
+
+def test_long_names_are_shortened_and_stay_apart():
+    limits = Limits(spans=100, span_bytes=100_000)
+    names = ["r" * 3_000 + end for end in "ab"]
+    regions = [
+        span_of(
+            span_id=bytes([number]) * 8,
+            name="n" * 3_000,
+            attributes=[
+                KeyValue(key=semconv.REGION_NAME, value=AnyValue(string_value=name)),
+                KeyValue(key="deep", value=_nested(MAX_DEPTH + 5)),
+            ],
+        )
+        for number, name in enumerate(names, start=1)
+    ]
+    batch = decode_protobuf(request_of(*regions, resource=RANK).SerializeToString(), limits, 0)
+    assert not batch.rejected
+    found = [row.region for row in batch.rows]
+    assert all(region is not None and len(region) == 2_000 and "(shortened, " in region for region in found)
+    assert len(set(found)) == 2
+    assert [json.loads(row.attributes)[semconv.REGION_NAME] for row in batch.rows] == names
+    assert all("nested deeper" in row.attributes and len(row.name) == 2_000 for row in batch.rows)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "\x00", "x\u2028"])
+def test_a_run_has_a_name_of_one_line(name):
+    resource = Resource(attributes=[KeyValue(key=semconv.PADDLE_RUN_ID, value=AnyValue(string_value=name))])
+    (row,) = decode_protobuf(request_of(span_of(), resource=resource).SerializeToString(), LIMITS, 0).rows
+    assert row.run is not None
+    assert row.run.isprintable()
+    assert row.run.startswith("".join("\ufffd" if not c.isprintable() else c for c in name) + " (")
 
 
 def test_a_nesting_that_only_a_decoder_can_follow_is_refused():

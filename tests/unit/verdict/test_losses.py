@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ctx_tracer.verdict.coverage import LOSSES, RING
 from ctx_tracer.verdict.losses import in_words
 
 DAEMON = Path(__file__).resolve().parents[3] / "ctx_tracer" / "daemon"
+COLLECTOR = Path(__file__).resolve().parents[3] / "server" / "ctx_collector"
 EXPORT = ["queue_full", "evidence_full", "unreachable", "rejected", "too_large"]
 
 
@@ -25,6 +27,16 @@ def test_every_reason_has_words(reason: str) -> None:
 def test_every_reason_of_the_exporter_is_known_here() -> None:
     source = (DAEMON / "export.py").read_text(encoding="utf-8")
     assert {word for word in source.split('"') if word.startswith("export_")} == {f"export_{r}" for r in EXPORT}
+
+
+def test_every_reason_of_the_collector_has_words() -> None:
+    fold = (COLLECTOR / "detect" / "fold.py").read_text(encoding="utf-8")
+    reasons = set(re.findall(r'"((?:rejected|overflow)_[a-z]+)"', fold))
+    rows = "".join((COLLECTOR / "ingest" / name).read_text(encoding="utf-8") for name in ("rows.py", "otlp.py"))
+    reasons |= {f"rejected_{reason}" for reason in re.findall(r'(?:RejectedError|reject)\("(\w+)"', rows)}
+    assert len(reasons) == 7
+    for reason in reasons:
+        assert reason not in in_words({reason: 1})
 
 
 def test_words() -> None:
