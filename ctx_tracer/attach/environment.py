@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,12 +13,22 @@ SITE = Path(__file__).parent / "site"
 
 # The job's own id where a scheduler gave one: the same on every node of the job.
 _JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "KUBERNETES_JOB_NAME")
+# Control characters, line separators, and what bytes become that are no UTF-8.
+_NOT_IN_A_RUN_ID = ("Cc", "Zl", "Zp", "Cs")
 
 
 def run_id(environment: Mapping[str, str], otherwise: str | None = None) -> str:
-    """CTX_TRACER_RUN_ID, else the scheduler's job id, else `otherwise` or a nonce like `20261130-2212-7f3a`."""
+    """CTX_TRACER_RUN_ID, else the scheduler's job id, else `otherwise` or a nonce like `20261130-2212-7f3a`.
+
+    Raises ValueError for a CTX_TRACER_RUN_ID that could be in no address and on no line.
+    """
     given = environment.get("CTX_TRACER_RUN_ID")
     if given:
+        if given in (".", "..") or any(unicodedata.category(c) in _NOT_IN_A_RUN_ID for c in given):
+            raise ValueError(
+                f"CTX_TRACER_RUN_ID={given!r} is no id for a run: it must be UTF-8 text of one line without control "
+                "characters, and neither '.' nor '..'"
+            )
         return given
     for variable in _JOB_IDS:
         if environment.get(variable):

@@ -28,9 +28,9 @@ def instrument(*, collector: str | None = None, record_dir: str | None = None, r
     # All ranks of a launcher on this node are one run; each of them has to come to the same name by itself.
     starter = os.getppid() if rank is not None else os.getpid()
     began_s, name = _start_of(starter)
-    run = run_id(environment, otherwise=name)
     given = record_dir or environment.get("CTX_TRACER_RECORD_DIR")
     try:
+        run = run_id(environment, otherwise=name)
         directory = make_record_dir(run, Path(given) if given else None)
         if not probe.install(str(directory), run, attempt_of(directory, int(rank or 0), environment)):
             return False

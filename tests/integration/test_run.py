@@ -38,6 +38,13 @@ def test_a_clean_run_is_a_match_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert list(tmp_path.glob("ctx-tracer-*/*")) == []
 
 
+def test_a_run_id_that_no_address_can_hold_starts_nothing(tmp_path: Path) -> None:
+    traced = run(tmp_path, ["touch", "started"], CTX_TRACER_RUN_ID="a\nb")
+    assert (traced.code, traced.out) == (2, "")
+    assert traced.err.startswith("ctx-tracer: CTX_TRACER_RUN_ID='a\\nb' is no id for a run")
+    assert not (tmp_path / "started").exists()
+
+
 def test_a_finding_is_told_at_once_and_reported(tmp_path: Path) -> None:
     go = tmp_path / "go"
     process = start(tmp_path, [*FAKE_RANK, "steps=2", "again=3", "finding=CT105", f"hold={go}", "clean"])

@@ -2,6 +2,7 @@ import os
 import re
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,14 @@ def test_a_name_is_made_up_where_nobody_gives_one() -> None:
     assert run_id({}, otherwise="node-7") == "node-7"
     assert run_id({"PBS_JOBID": "12.server"}) == "pbs-12.server"
     assert run_id({"CTX_TRACER_RUN_ID": "", "SLURM_JOB_ID": "7"}) == "slurm-7"
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "\x7f", "a\u2028b", os.fsdecode(b"\xff"), ".", ".."])
+def test_an_id_that_no_address_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="CTX_TRACER_RUN_ID="):
+        run_id({"CTX_TRACER_RUN_ID": name})
+    for fine in ("team/nightly 7", "\u00fcbung #1?", "a..b"):
+        assert run_id({"CTX_TRACER_RUN_ID": fine}) == fine
 
 
 def test_the_schedulers_restart_is_the_first_attempt() -> None:
