@@ -21,7 +21,7 @@ from ctx_collector import __version__, logs
 from ctx_collector.api import errors, health, routes
 from ctx_collector.api.cache import Cache
 from ctx_collector.api.events import Hub
-from ctx_collector.api.page import Page
+from ctx_collector.api.page import PageMount
 from ctx_collector.counters import Counters
 from ctx_collector.detect.detector import Detector
 from ctx_collector.errors import StartupError
@@ -99,7 +99,7 @@ class Collector:
         errors.install(api)
         api.include_router(routes.router)
         api.include_router(health.router)
-        api.mount("/", Page())
+        api.router.routes.append(PageMount())
         services = self.services
         return Gate(Ingest(api, services.writer, services.counters, services.settings), services.settings)
 

@@ -9,6 +9,7 @@ import resource
 import socket
 import threading
 import time
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -215,6 +216,23 @@ def test_a_long_name_hides_no_mismatch_and_a_rejected_span_makes_its_run_undecid
     assert "1 span that the collector rejected" in run["sentence"]
 
 
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "HEAD"])
+def test_a_wrong_method_is_told(shared, method):
+    for path in ("/api/v1/runs", "/api/v1/runs/none/heatmap", "/readyz"):
+        answer = httpx.request(method, shared.url + path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    assert httpx.put(f"{shared.url}/api/v1/runs").json()["error"]["code"] == "http_error"
+
+
+@pytest.mark.parametrize("name", ["a\nb", "tab\there", "team/nightly 7", "\u00fc?#%2F&", "new\n"])
+def test_every_run_that_is_listed_can_be_opened(collector, name):
+    send(FakeRun(run=name, ranks=1, regions=1, steps=2), collector.exporter())
+    (run,) = collector.wait_until(lambda: collector.get("/api/v1/runs")["runs"], "the run")
+    for part in ("", "/heatmap", "/regions", "/steps", "/spans"):
+        collector.get(f"/api/v1/runs/{quote(run['run'], safe='')}{part}")
+    assert httpx.get(f"{collector.url}/runs/{quote(run['run'], safe='')}").status_code in (200, 503)
+
+
 def test_a_healthy_answer_says_nothing_was_rejected(shared):
     answer = httpx.post(f"{shared.url}/v1/traces", content=request_of(span_of(9)), headers=PROTOBUF)
     assert ExportTraceServiceResponse.FromString(answer.content) == ExportTraceServiceResponse()
@@ -225,6 +243,7 @@ def test_a_healthy_answer_says_nothing_was_rejected(shared):
     ("path", "status", "code"),
     [
         ("/api/v1/runs/none", 404, "unknown_run"),
+        ("/api/v2/none", 404, "not_found"),
         ("/api/v1/runs/none/heatmap", 404, "unknown_run"),
         ("/api/v1/runs/none/steps", 404, "unknown_run"),
         ("/api/v1/alerts/none", 404, "unknown_alert"),

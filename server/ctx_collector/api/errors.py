@@ -52,6 +52,9 @@ def install(app: FastAPI) -> None:
         return JSONResponse(error_body("bad_request", f"{where}: {first['msg']}", "see docs/api.md"), 400)
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
-        body = error_body("not_found" if error.status_code == 404 else "http_error", str(error.detail))
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 404:
+            body = error_body("not_found", f"there is nothing at {request.url.path}")
+        else:
+            body = error_body("http_error", str(error.detail))
         return JSONResponse(body, error.status_code, headers=error.headers)

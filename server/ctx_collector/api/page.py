@@ -7,6 +7,7 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -31,6 +32,19 @@ For programs: <a href="/api/v1/runs">/api/v1/runs</a>.</p>
 """
 
 
+class PageMount(Mount):
+    """The page at every path but the interface's, so that there a wrong method is answered with 405."""
+
+    def __init__(self) -> None:
+        super().__init__("/", Page())
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As a router asks it."""
+        if _INTERFACE.match(scope["path"]):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
 class Page(StaticFiles):
     """Static files with the page itself for every path that names no file."""
 
@@ -44,8 +58,6 @@ class Page(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file, or the page; 404 with the page for a path that is none of its own."""
         url = scope["path"]
-        if _INTERFACE.match(url):
-            raise HTTPException(404, f"there is nothing at {url}")
         if path not in (".", "index.html") and not _PAGE_PATHS.match(url):
             try:
                 response = await super().get_response(path, scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,6 +19,8 @@ from ctx_collector.settings import Settings
 COOKIE = "ctx_collector_session"
 # Names by which a browser on this machine reaches a loopback address.
 _LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]"}
+# All of a Host header: a name and at most a port.
+_HOST = re.compile(r"(\[[^\]]*\]|[^:,\s]*)(:\d{1,5})?")
 # What may be seen without a token: whether the process lives. The page's files carry no data.
 _OPEN_PATHS = {"/healthz", "/readyz"}
 _GUARDED = ("/api/", "/v1/", "/metrics")
@@ -63,10 +66,10 @@ class Gate:
         if not self._check_host:
             return None
         host = headers.get("host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if name.lower() in self._hosts:
+        parts = _HOST.fullmatch(host)
+        if parts and parts[1].lower() in self._hosts:
             return None
-        message = f"the collector on this address does not answer to the name {name!r}"
+        message = f"the collector on this address does not answer to the name {parts[1] if parts else host!r}"
         remedy = "use http://127.0.0.1 with its port, or set CTX_COLLECTOR_TOKEN to serve it under another name"
         return JSONResponse(error_body("wrong_host", message, remedy), 421)
 

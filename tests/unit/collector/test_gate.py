@@ -35,7 +35,22 @@ def test_this_machine_is_let_in(host):
     assert get("/api/v1/runs", headers={"host": host}).text == "in"
 
 
-@pytest.mark.parametrize("host", ["evil.example:4318", "127.0.0.1.evil.example", "", "169.254.169.254", "[::2]:4318"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example:4318",
+        "127.0.0.1.evil.example",
+        "",
+        "169.254.169.254",
+        "[::2]:4318",
+        "127.0.0.1:4318, evil.example",
+        "evil.example, 127.0.0.1",
+        "127.0.0.1:4318:evil.example",
+        "127.0.0.1:",
+        "127.0.0.1:80 ",
+        "[::1]x",
+    ],
+)
 @pytest.mark.parametrize("path", ["/api/v1/runs", "/v1/traces", "/", "/metrics"])
 def test_a_name_pointed_at_this_machine_is_not(host, path):
     refused = get(path, headers={"host": host})
