@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ VERSIONS_VARIABLE = "CTX_TRACER_TEST_PADDLE"
 SETTINGS = ("CTX_TRACER_", "OTEL_", "PADDLE_", "FLAGS_", "SLURM_", "KUBERNETES_", "HTTP_PROXY", "http_proxy")
 #: A two-rank run with its start-up takes 10 s on an idle machine; a busy one with two cores may need ten times that.
 RUN_TIMEOUT = 180
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every program started here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
