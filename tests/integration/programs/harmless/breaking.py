@@ -5,6 +5,7 @@
 Prints a JSON line of what was seen.
 """
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -165,6 +166,8 @@ def trace(tracer):
 def within_a_guard(frame):
     """Whether this is a call of a function of the probe's on behalf of a guard: the guard itself may not fail."""
     if not frame.f_code.co_filename.startswith(OURS) or frame.f_code.co_filename.endswith("guard.py"):
+        return False
+    if frame.f_code.co_flags & inspect.CO_GENERATOR:  # what is raised while one is closed, Python itself swallows
         return False
     while frame is not None:
         if frame.f_code.co_name == "guarded":
