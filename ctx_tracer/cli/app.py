@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 app = typer.Typer(
     name="ctx-tracer",
@@ -15,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -41,24 +44,81 @@ class State(str, Enum):
     RESOLVED = "resolved"
 
 
+class _Command(TyperCommand):
+    """Help without the braces and the Python types that typer gives to arguments."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def get_help(self, ctx: Any) -> str:
+        return re.sub(r" <(?:list\[)?\w+\]?>", lambda found: " " * len(found[0]), super().get_help(ctx))
+
+
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+def _one_of(choices: type[_Choice]) -> Any:
+    """An option that takes one of these, and says so in plain words."""
+    words = [str(choice.value) for choice in choices]
+
+    def parse(text: str) -> _Choice:
+        try:
+            return choices(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is none of {', '.join(words)}") from None
+
+    return {"parser": parse, "metavar": "|".join(words)}
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise typer.BadParameter(f"{text!r} is no port: a number from 0 to 65535")
+    return int(text)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    _asked: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Watches what Paddle's recompute saves and what its replay gets back."""
+
+
 Collector = Annotated[
     str | None,
-    typer.Option("--collector", envvar="CTX_TRACER_COLLECTOR", help="Address of the collector.", show_default=False),
+    typer.Option(
+        "--collector",
+        envvar="CTX_TRACER_COLLECTOR",
+        metavar="URL",
+        help="Address of the collector.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 @app.command(
+    cls=_Command,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="CMD...", help="The training, as you would start it.")],
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="The training, as you would start it.")],
     collector: Collector = None,
     report: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report there; - is stdout.")] = None,
     fail_on: Annotated[
         FailOn | None,
-        typer.Option(help="Exit with 3 on such a finding (undecided: on any verdict but match), if CMD ended with 0."),
+        typer.Option(
+            help="Exit with 3 on such a finding (undecided: on any verdict but match), if CMD ended with 0.",
+            **_one_of(FailOn),
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Only the report on stdout; what CMD prints goes to stderr.")
@@ -79,10 +139,15 @@ def run(
     raise typer.Exit(run_command(options))
 
 
-@app.command()
+@app.command(cls=_Command)
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to bind.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to bind; 0 takes a free one.", show_default="4318")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to bind.", show_default="127.0.0.1")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", parser=_port, help="Port to bind; 0 takes a free one.", show_default="4318"),
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Where its databases live.")] = None,
 ) -> None:
     """Run the collector, with its page, until Ctrl-C. Its other settings are CTX_COLLECTOR_* variables."""
@@ -92,7 +157,7 @@ def serve(
     raise typer.Exit(serve_command({name: value for name, value in given.items() if value is not None}))
 
 
-@app.command()
+@app.command(cls=_Command)
 def runs(collector: Collector = None, json: Json = False) -> None:
     """List the runs that the collector knows."""
     from ctx_tracer.cli import read
@@ -100,12 +165,12 @@ def runs(collector: Collector = None, json: Json = False) -> None:
     read.runs(collector, as_json=json)
 
 
-@app.command()
+@app.command(cls=_Command)
 def alerts(
     collector: Collector = None,
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run only.")] = None,
-    state: Annotated[State | None, typer.Option(help="In this state only.")] = None,
-    severity: Annotated[Severity | None, typer.Option(help="Of this severity only.")] = None,
+    state: Annotated[State | None, typer.Option(help="In this state only.", **_one_of(State))] = None,
+    severity: Annotated[Severity | None, typer.Option(help="Of this severity only.", **_one_of(Severity))] = None,
     rule: Annotated[str | None, typer.Option(metavar="CTnnn", help="Of this rule only.")] = None,
     json: Json = False,
 ) -> None:
@@ -121,7 +186,7 @@ def alerts(
     read.alerts(collector, filters, as_json=json)
 
 
-@app.command()
+@app.command(cls=_Command)
 def show(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `ctx-tracer runs` lists it.")],
     collector: Collector = None,
@@ -133,7 +198,7 @@ def show(
     read.show(run, collector, as_json=json)
 
 
-@app.command()
+@app.command(cls=_Command)
 def explain(
     rule: Annotated[str, typer.Argument(metavar="CTnnn", help="A rule's id or its name.")], json: Json = False
 ) -> None:
@@ -143,7 +208,7 @@ def explain(
     read.explain(rule, as_json=json)
 
 
-@app.command(context_settings={"allow_interspersed_args": True}, options_metavar="[OPTIONS]")
+@app.command(cls=_Command, context_settings={"allow_interspersed_args": True}, options_metavar="[OPTIONS]")
 def doctor(
     target: Annotated[
         str, typer.Argument(metavar="SCRIPT_OR_MODULE[:NAME]", help="Where the block is, and which one.")
@@ -166,7 +231,7 @@ def doctor(
     raise typer.Exit(doctor_command(target, arguments or [], as_json=json))
 
 
-@app.command()
+@app.command(cls=_Command)
 def report(file: Annotated[Path, typer.Argument(metavar="FILE")], json: Json = False) -> None:
     """Show a report that `run --report` saved."""
     from ctx_tracer.cli import read
@@ -174,7 +239,7 @@ def report(file: Annotated[Path, typer.Argument(metavar="FILE")], json: Json = F
     read.report(file, as_json=json)
 
 
-@app.command()
+@app.command(cls=_Command)
 def version() -> None:
     """Print the version."""
     from ctx_tracer import __version__

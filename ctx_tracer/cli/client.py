@@ -41,9 +41,9 @@ class Client:
         return found
 
     def alerts(self, **query: str | None) -> list[dict[str, Any]]:
-        """`Alert`s, worst first."""
+        """`Alert`s, worst first; exit code 2 with the nearest names for a `run` that does not exist."""
         given = {name: value for name, value in query.items() if value is not None}
-        found: list[dict[str, Any]] = self._get("/api/v1/alerts", "alerts", query=given)
+        found: list[dict[str, Any]] = self._get("/api/v1/alerts", "alerts", given, unknown=query.get("run"))
         return found
 
     def _get(self, path: str, key: str | None, query: dict[str, str] | None = None, unknown: str | None = None) -> Any:
@@ -78,6 +78,7 @@ class Client:
         from difflib import get_close_matches
 
         names = [str(run.get("run")) for run in self.runs()]
-        near = get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
-        hint = f"did you mean {' or '.join(near)}?" if near else "the collector has not heard of any run yet"
-        return CommandError(f"there is no run {name!r}", f"{hint} `ctx-tracer runs` lists all", 2)
+        near = get_close_matches(name, names, n=3, cutoff=0.6)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        rest = "`ctx-tracer runs` lists all" if names else "the collector has not heard of any run yet"
+        return CommandError(f"there is no run {name!r}", f"{hint}{rest}", 2)

@@ -126,7 +126,7 @@ def explain(name: str, *, as_json: bool) -> None:
     by_name = {**{rule.id: rule for rule in RULES.values()}, **{rule.slug.upper(): rule for rule in RULES.values()}}
     rule = by_name.get(name.upper())
     if rule is None:
-        near = get_close_matches(name.upper(), list(by_name), n=3, cutoff=0.5)
+        near = get_close_matches(name.upper(), list(by_name), n=3, cutoff=0.6)
         ids = ", ".join(sorted(RULES))
         hint = f"did you mean {' or '.join(by_name[match].id for match in near)}? " if near else ""
         raise CommandError(f"there is no rule {name!r}", f"{hint}the rules are {ids}", 2)

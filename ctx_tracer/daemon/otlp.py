@@ -58,7 +58,7 @@ def target_from(collector: str | None, environment: Mapping[str, str]) -> Target
     if url is None:
         return None
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise ValueError(f"{url!r} is not an http:// or https:// address")
+        raise ValueError(f"{(collector or url)!r} is not an http:// or https:// address")
     if not collector and _setting(environment, "PROTOCOL", "http/protobuf") == "grpc":
         raise ValueError(
             "the OTLP protocol is grpc, ctx-tracer speaks http/protobuf: name its address with --collector"

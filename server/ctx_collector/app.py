@@ -183,7 +183,8 @@ def _usable(directory: Path) -> Path:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StartupError(
-            f"cannot create {directory}: {error.strerror}", f"set {ENV_PREFIX}DATA_DIR to a directory you can write"
+            f"cannot create {directory}: {error.strerror}",
+            f"name a directory you can write with --data-dir or {ENV_PREFIX}DATA_DIR",
         ) from error
     return directory
 
@@ -200,7 +201,7 @@ def _listen(settings: Settings) -> socket.socket:
     except OSError as error:
         raise StartupError(
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}",
-            f"another program may use it; set {ENV_PREFIX}PORT to a free port (0 takes any)",
+            f"another program may use it; name a free port with --port or {ENV_PREFIX}PORT (0 takes any)",
         ) from error
     return listener
 

@@ -102,11 +102,14 @@ def test_alerts(collector: str) -> None:
         assert len(found) == count, filters
 
 
-def test_a_run_that_does_not_exist(collector: str) -> None:
-    done = ctx_tracer("show", "fautly", collector=collector)
+@pytest.mark.parametrize("command", [["show"], ["alerts", "--run"]])
+def test_a_run_that_does_not_exist(collector: str, command: list[str]) -> None:
+    done = ctx_tracer(*command, "fautly", collector=collector)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == "ctx-tracer: there is no run 'fautly'"
     assert "did you mean faulty?" in done.stderr
+    done = ctx_tracer(*command, "nope", collector=collector)
+    assert (done.returncode, "did you mean" in done.stderr) == (2, False)
 
 
 def test_somebody_else_at_the_address(collector: str) -> None:

@@ -196,9 +196,9 @@ def _startup_error(error: duckdb.Error, directory: Path) -> StartupError:
         who = f" (process {holder.group(1)})" if holder else ""
         return StartupError(
             f"{directory} is in use by another collector{who}",
-            "stop that one, or give this one a directory of its own with CTX_COLLECTOR_DATA_DIR",
+            "stop that one, or give this one a directory of its own with --data-dir or CTX_COLLECTOR_DATA_DIR",
         )
     return StartupError(
         f"cannot open the stored spans in {directory}: {text.splitlines()[0]}",
-        "check the directory's permissions and free space, or set CTX_COLLECTOR_DATA_DIR to another directory",
+        "check the directory's permissions and free space, or name another with --data-dir or CTX_COLLECTOR_DATA_DIR",
     )

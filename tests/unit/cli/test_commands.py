@@ -35,7 +35,7 @@ def test_help_names_every_command_and_loads_nothing_heavy() -> None:
 
 
 def test_version() -> None:
-    assert command("version").stdout == f"{ctx_tracer.__version__}\n"
+    assert command("version").stdout == command("--version").stdout == f"{ctx_tracer.__version__}\n"
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -65,6 +65,32 @@ def test_a_file_that_is_no_report(tmp_path: Path, text: str | None) -> None:
     done = command("report", str(file))
     assert (done.returncode, done.stdout) == (2, "")
     assert "--report FILE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "--fail-on", "foo", "--", "true"], "'foo' is none of error, warning, undecided"),
+        (["serve", "--port", "abc"], "'abc' is no port: a number from 0 to 65535"),
+        (["serve", "--port", "65536"], "'65536' is no port"),
+        (["alerts", "--state", "gone"], "'gone' is none of firing, resolved"),
+        (["run", "--collector", "foo", "--", "true"], "'foo' is not an http:// or https:// address"),
+        (["explain", "xyz"], "there is no rule 'xyz'\n  the rules are"),
+    ],
+)
+def test_what_cannot_be_used_is_named_in_plain_words(arguments: list[str], told: str) -> None:
+    done = command(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert "Value error" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "serve", "runs", "alerts", "show", "explain", "doctor", "report", "version"])
+def test_help_is_for_people(name: str) -> None:
+    done = command(name, "-h")
+    assert done.returncode == 0
+    assert not {"{", "<"} & set(done.stdout)
+    assert done.stdout == command(name, "--help").stdout
 
 
 def test_usage() -> None:
