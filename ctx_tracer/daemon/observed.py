@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.verdict.exits import ProcessEnd
+from ctx_tracer.verdict.job import FIRST_STEPS
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.exits import Ended
@@ -51,7 +52,8 @@ class Observed:
     stopped: bool = False  # by a signal that we passed on
     last_event: RegionEvent | None = None
     steps: int = 0  # that ended
-    step_seconds: float = 0.0  # in which they ran
+    step_seconds: float = 0.0  # in which they ran, without the first of them (verdict/job.py)
+    step_own_seconds: float = 0.0  # of these, the probe's
     not_observed: list[str] = field(default_factory=list)  # what the probe declined to watch, each a sentence
     _findings: list[Finding] = field(default_factory=list)
     _looks: int = 0
@@ -94,7 +96,9 @@ class Observed:
             self.last_event = event
         elif isinstance(event, StepEvent):
             self.steps += 1
-            self.step_seconds += (event.time_ns - self._boundary_ns) / 1e9
+            if self.steps > FIRST_STEPS:
+                self.step_seconds += (event.time_ns - self._boundary_ns) / 1e9
+                self.step_own_seconds += event.own_ns / 1e9
             self._boundary_ns = event.time_ns
         elif isinstance(event, DetailEvent) and event.kind == "fault" and len(self.not_observed) < _MOST_FAULTS:
             self.not_observed.append(f"{event.data.get('seam')}: {event.data.get('error')}")

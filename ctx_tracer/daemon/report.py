@@ -61,5 +61,6 @@ def _record_of(observed: Observed) -> ProcessRecord:
         lost_events=observed.reader.lost,
         steps=observed.steps,
         step_seconds=observed.step_seconds,
+        step_own_seconds=observed.step_own_seconds,
         not_observed=observed.not_observed,
     )

@@ -92,12 +92,12 @@ def scope(processes: Sequence[ProcessRecord]) -> str:
 
 
 def overhead(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
-    """The probe's own time, in seconds and as a share of the steps, on the rank where it took most."""
+    """The probe's own time on the rank where it took most: in seconds, and as a share of all but the first steps."""
     slowest = max(processes, key=lambda p: p.counters.get("own_ns", 0), default=None)
     if slowest is None:
         return {"seconds": 0.0, "share_of_step": None}
     seconds = slowest.counters.get("own_ns", 0) / 1e9
-    share = seconds / slowest.step_seconds if slowest.steps and slowest.step_seconds > 0 else None
+    share = slowest.step_own_seconds / slowest.step_seconds if slowest.step_seconds > 0 else None
     return {"seconds": round(seconds, 6), "share_of_step": None if share is None else round(share, 6)}
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from ctx_tracer.verdict.exits import ProcessEnd
 
+# Recorded in full, and in the first of them the layers are named once: they say nothing of what a step costs.
+FIRST_STEPS = 3
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -29,6 +32,7 @@ class ProcessRecord:
     counters: Mapping[str, int] = field(default_factory=dict)  # of the record
     lost_events: int = 0  # overwritten, or damaged, before they were read
     steps: int = 0  # that ended
-    step_seconds: float = 0.0  # time in which they ran
+    step_seconds: float = 0.0  # time in which they ran, without the `FIRST_STEPS`
+    step_own_seconds: float = 0.0  # of that time, the probe's
     unreadable: str | None = None  # why its record could not be read
     not_observed: Sequence[str] = ()  # what the probe declined to watch, each a sentence

@@ -70,7 +70,7 @@ def lines(report: Report) -> list[str]:
     text += [f"not observed: {what}" for what in covered["not_observed"]]
     text += suppression_lines(report)
     text += [f"lost: {in_words(report['dropped'])}"] if report["dropped"] else []
-    share = "" if overhead["share_of_step"] is None else f" ({overhead['share_of_step']:.2%} of the steps)"
+    share = "" if overhead["share_of_step"] is None else f" ({overhead['share_of_step']:.2%} of a step)"
     text.append(f"the tracer took {overhead['seconds']:.3f} s{share}")
     return text
 

@@ -45,6 +45,14 @@ def test_a_run_id_that_no_address_can_hold_starts_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.parametrize("steps", [3, 4])
+def test_the_first_steps_are_no_measure_of_what_a_step_costs(tmp_path: Path, steps: int) -> None:
+    traced = run(tmp_path, [*FAKE_RANK, "sleep=0.05", f"steps={steps}", "clean"])
+    share = traced.report["overhead"]["share_of_step"]
+    assert (share is None) == (steps == 3)
+    assert share is None or share < 1e-3, "a microsecond of fifty milliseconds"
+
+
 def test_a_finding_is_told_at_once_and_reported(tmp_path: Path) -> None:
     go = tmp_path / "go"
     process = start(tmp_path, [*FAKE_RANK, "steps=2", "again=3", "finding=CT105", f"hold={go}", "clean"])

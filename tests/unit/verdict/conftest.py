@@ -51,7 +51,7 @@ def make_end(
 
 def make_healthy(rank: int, **fields: Any) -> ProcessRecord:
     end = make_end(Exit(0), rank=rank, step=12, clean=True, ended_ns=20_000 + rank, **fields)
-    return ProcessRecord(end, counters=HEALTHY, steps=12, step_seconds=2.4)
+    return ProcessRecord(end, counters=HEALTHY, steps=12, step_seconds=1.8, step_own_seconds=0.009)
 
 
 @pytest.fixture(scope="session")

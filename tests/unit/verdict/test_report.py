@@ -317,7 +317,7 @@ def test_ranks_without_a_record_here_are_named(healthy: Healthy) -> None:
 
 
 def test_without_steps_there_is_no_share(healthy: Healthy) -> None:
-    told = report([replace(healthy(0, world=1), steps=0, step_seconds=0.0)])
+    told = report([replace(healthy(0, world=1), steps=0, step_seconds=0.0, step_own_seconds=0.0)])
     assert (told["coverage"]["steps"], told["overhead"]["share_of_step"]) == (0, None)
 
 
