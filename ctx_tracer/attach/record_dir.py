@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,11 @@ _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|9p|orangefs|pvfs2|panfs|wekafs"
     r"|fuse\.(sshfs|gluster\w*|ceph\w*|s3fs|gcsfuse|juicefs|rclone|mount-s3|cvmfs\w*)"
 )
+
+# Of runs that found something: whoever wants to keep one for longer gives it a --record-dir. A record is 8 MB a rank.
+_KEPT_S = 7 * 24 * 3600
+_KEPT = 20
+_PID = re.compile(r"^rank-\d+\.pid-(\d+)\b")
 
 
 class UnusableDirectoryError(Exception):
@@ -57,6 +63,7 @@ def open_record_dir(run: str, given: Path | None) -> RecordDir:
             )
         return RecordDir(directory, True, lock)
     base = _private_base()
+    remove_old(base, time.time())
     for number in range(4096):  # more programs of one run on one node than any node has devices
         directory = _made(base / (_file_name(run) + (f"~{number}" if number else "")), private=True)
         lock = try_lock(directory)
@@ -73,6 +80,38 @@ def make_record_dir(run: str, given: Path | None) -> Path:
     if given is not None:
         return _made(given.absolute(), private=False)
     return _made(_private_base() / _file_name(run), private=True)
+
+
+def remove_old(base: Path, now_s: float) -> None:
+    """Remove the directories of records under `base` that are older than a week or beyond the newest twenty.
+
+    One that a daemon looks after, or of which a process is alive, stays. What cannot be removed is left.
+    """
+    ages: list[tuple[float, Path]] = []
+    for directory in base.iterdir():
+        try:
+            if not directory.is_symlink() and directory.is_dir():
+                ages.append((now_s - directory.stat().st_mtime, directory))
+        except OSError:
+            continue
+    for place, (age_s, directory) in enumerate(sorted(ages)):
+        if age_s > _KEPT_S or place >= _KEPT:
+            _remove_unused(directory)
+
+
+def _remove_unused(directory: Path) -> None:
+    try:
+        lock = try_lock(directory)
+        if lock is None:
+            return
+        try:
+            pids = [_PID.search(path.name) for path in directory.iterdir()]
+            if not any(Path(f"/proc/{pid[1]}").exists() for pid in pids if pid):
+                shutil.rmtree(directory)
+        finally:
+            os.close(lock)
+    except OSError:
+        return
 
 
 def filesystem_of(path: Path, mounts: str) -> str:
@@ -104,9 +143,12 @@ def _private_base() -> Path:
 
 def _made(directory: Path, *, private: bool) -> Path:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A folder that was given is made, a whole path of them is a mistake in writing.
+        directory.mkdir(mode=0o700, exist_ok=True)
         status = directory.lstat() if private else directory.stat()
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+    except FileNotFoundError as error:
+        raise UnusableDirectoryError(f"cannot make {directory}: there is no {directory.parent}") from error
     except OSError as error:
         raise UnusableDirectoryError(f"cannot make {directory}: {error.strerror}") from error
     # In a shared temporary directory somebody else may have put the name, or a link, there first.

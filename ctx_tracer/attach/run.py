@@ -63,11 +63,13 @@ class Outcome:
 def run(options: RunOptions) -> Outcome:
     """Run the command to its end and report on it.
 
-    Raises UnusableDirectoryError, ValueError (an address or a configuration that cannot be used) and CannotStartError,
-    each with a message for the user; in all three cases nothing is left running.
+    Raises UnusableDirectoryError, ValueError (an address, a file or a configuration that cannot be used) and
+    CannotStartError, each with a message for the user; in all three cases nothing is left running.
     """
     environment = os.environ
     target = target_from(options.collector, environment)
+    if options.report not in (None, "-") and not Path(str(options.report)).absolute().parent.is_dir():
+        raise ValueError(f"cannot write the report to {options.report}: there is no such directory")
     suppressed = suppressions(options.config)
     run_name, attempt = run_id(environment), first_attempt(environment)
     directory = open_record_dir(run_name, options.record_dir)

@@ -232,8 +232,11 @@ def doctor(
 
 
 @app.command(cls=_Command)
-def report(file: Annotated[Path, typer.Argument(metavar="FILE")], json: Json = False) -> None:
-    """Show a report that `run --report` saved."""
+def report(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A report, a record, or a directory of records.")],
+    json: Json = False,
+) -> None:
+    """Show a report that `run --report` saved, or what the records of a run tell."""
     from ctx_tracer.cli import read
 
     read.report(file, as_json=json)

@@ -12,6 +12,8 @@ from ctx_tracer.cli.client import Client
 from ctx_tracer.cli.errors import CommandError
 from ctx_tracer.cli.render import console, plain, show_findings, show_table, show_whole_report, steps, where
 from ctx_tracer.model import REPORT_VERSION
+from ctx_tracer.record.layout import SUFFIX
+from ctx_tracer.record.reader import RecordError
 from ctx_tracer.verdict.group import ranges
 
 
@@ -144,8 +146,17 @@ def explain(name: str, *, as_json: bool) -> None:
 
 
 def report(path: Path, *, as_json: bool) -> None:
-    """A saved report."""
+    """A saved report, or what records alone can tell."""
     remedy = "`ctx-tracer run --report FILE` writes one"
+    if path.is_dir() or path.suffix == SUFFIX:
+        from ctx_tracer.daemon.report import report_of_records
+
+        try:
+            told = report_of_records(path)
+        except (OSError, RecordError) as error:
+            raise CommandError(f"cannot read {path}: {error}", "give a record, or a directory of records", 2) from error
+        show_json(told) if as_json else show_whole_report(told, console())
+        return
     try:
         found = json.loads(path.read_text())
     except OSError as error:

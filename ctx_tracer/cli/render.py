@@ -72,7 +72,7 @@ def show_outcome(outcome: Outcome) -> None:
     out = console(stderr=True)
     show_report(outcome.report, out, prefix="ctx-tracer: ")
     for copy in outcome.copies:
-        out.print(Text(f"Record of a failed rank: {plain(copy)}"))
+        out.print(Text(f"Record of a failed rank, for `ctx-tracer report`: {plain(copy)}"))
     if outcome.records is not None:
         out.print(Text(f"Records: {plain(outcome.records)}"))
 

@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ctx_tracer import known_issues
 from ctx_tracer.daemon.absent import why_nothing
+from ctx_tracer.daemon.observed import Observed
 from ctx_tracer.model import MATCH, UNDECIDED
+from ctx_tracer.record.layout import SUFFIX
+from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.report import build_report
 from ctx_tracer.verdict.text import sentence
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.loop import Daemon
-    from ctx_tracer.daemon.observed import Observed
 
 
 def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
@@ -35,6 +38,22 @@ def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     return report
 
 
+def report_of_records(path: Path) -> dict[str, Any]:
+    """The report of one record, or of all in a directory, as far as records alone can tell: not how processes ended.
+
+    Raises OSError, RecordError for what is no record.
+    """
+    files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    observed = [Observed(file, RecordReader(str(file)), None) for file in files]
+    for one in observed:
+        one.read({}, lambda _finding: None, last=True)
+    if not observed:
+        raise RecordError(f"{path} holds no records")
+    first = observed[0].reader.identity
+    info = RunInfo(first.run, first.attempt, first.command, first.tracer_version, first.started_ns)
+    return build_report(info, [_record_of(one) for one in observed], known_issues.load())
+
+
 def write_report(path: Path | None, report: Mapping[str, Any]) -> None:
     """Write `report` to `path`, whole or not at all, or to standard output. Raises OSError."""
     text = json.dumps(report, indent=2) + "\n"
@@ -45,7 +64,6 @@ def write_report(path: Path | None, report: Mapping[str, Any]) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text)  # a pipe, or /dev/fd/3: nothing to replace
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_text(text)

@@ -69,7 +69,11 @@ def test_a_finding_is_told_at_once_and_reported(tmp_path: Path) -> None:
     kept = Path(
         next(line for line in traced.err.splitlines() if line.startswith("Records: ")).removeprefix("Records: ")
     )
-    assert [path.suffix for path in kept.glob("rank-0.*")] == [".ctxrec"]
+    (record,) = kept.glob("rank-0.*")
+    assert record.suffix == ".ctxrec"
+    for place in (record, kept):
+        shown = subprocess.run([*CTX_TRACER, "report", str(place)], capture_output=True, text=True, check=True).stdout
+        assert "error: CT105 placements-changed, rank 0: weight lost its placements" in shown
     assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
 
 
@@ -161,6 +165,8 @@ def test_a_command_that_cannot_start(tmp_path: Path, command: list[str], code: i
         ["--fail-on", "nothing"],
         ["--collector", "localhost:4318"],
         ["--record-dir", "/proc/nowhere"],
+        ["--record-dir", "/nonexistent/a"],
+        ["--report", "/nonexistent/x.json"],
         ["--no-such-option"],
         [],
     ],
@@ -264,7 +270,7 @@ def test_the_record_of_a_failed_rank_is_copied_beside_its_log(tmp_path: Path) ->
     [
         ({"CTX_TRACER_RUN_ID": "nightly-7", "SLURM_JOB_ID": "12"}, "nightly-7"),
         ({"SLURM_JOB_ID": "12"}, "slurm-12"),
-        ({"CTX_TRACER_RUN_ID": "../../etc/\x01 é"}, "../../etc/\x01 é"),
+        ({"CTX_TRACER_RUN_ID": "../../etc/* é"}, "../../etc/* é"),
     ],
 )
 def test_the_runs_name(tmp_path: Path, settings: dict[str, str], expected: str) -> None:

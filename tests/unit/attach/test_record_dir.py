@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ctx_tracer.attach import record_dir
 from ctx_tracer.attach.record_dir import UnusableDirectoryError, filesystem_of, make_record_dir, open_record_dir
+from ctx_tracer.daemon.lock import try_lock
 
 MOUNTS = """\
 22 1 8:1 / / rw - ext4 /dev/sda1 rw
@@ -100,3 +101,42 @@ def test_every_name_is_one_path_element_and_two_names_are_two(one: str, other: s
     assert len(name.encode()) < 200
     if one != other:
         assert name != record_dir._file_name(other)
+
+
+def test_a_path_of_directories_is_not_made(tmp_path: Path) -> None:
+    assert make_record_dir("run", tmp_path / "new").is_dir()
+    with pytest.raises(UnusableDirectoryError, match=r"cannot make .*/no/new: there is no .*/no$"):
+        make_record_dir("run", tmp_path / "no" / "new")
+    assert not (tmp_path / "no").exists()
+
+
+def test_old_directories_are_removed_unless_somebody_uses_them(tmp_path: Path) -> None:
+    def made(name: str, age_s: float, *files: str) -> Path:
+        directory = tmp_path / name
+        directory.mkdir()
+        for file in files:
+            (directory / file).touch()
+        os.utime(directory, (1_000_000_000 - age_s,) * 2)
+        return directory
+
+    week = 7 * 24 * 3600
+    old, new = made("old", week + 1, "rank-0.pid-99999999.ctxrec"), made("new", week - 1)
+    alive = made("alive", week + 1, f"rank-0.pid-{os.getpid()}.ctxrec")
+    locked = made("locked", week + 1)
+    lock = try_lock(locked)
+    assert lock is not None
+    os.utime(locked, (0, 0))
+    many = [made(f"many-{number}", number) for number in range(25)]
+    record_dir.remove_old(tmp_path, 1_000_000_000)
+    os.close(lock)
+    assert [path.exists() for path in (old, new, alive, locked)] == [False, False, True, True]
+    assert [path.exists() for path in many] == [True] * 20 + [False] * 5
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    theirs, base = tmp_path / "theirs", tmp_path / "base"
+    theirs.mkdir()
+    base.mkdir()
+    (base / "link").symlink_to(theirs)
+    record_dir.remove_old(base, 1e12)
+    assert theirs.exists()

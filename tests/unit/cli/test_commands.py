@@ -93,6 +93,16 @@ def test_help_is_for_people(name: str) -> None:
     assert done.stdout == command(name, "--help").stdout
 
 
+def test_what_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "x.ctxrec").write_text("nothing")
+    (tmp_path / "empty").mkdir()
+    for name in ("x.ctxrec", "empty", "missing.ctxrec"):
+        done = command("report", str(tmp_path / name))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "give a record, or a directory of records" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_usage() -> None:
     assert command("no-such-command").returncode == 2
     assert command("show").returncode == 2
