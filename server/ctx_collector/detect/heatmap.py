@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import base64
-import re
 from operator import itemgetter
 from typing import Any
 
 from ctx_collector.alert.model import FIRING
 from ctx_collector.detect.state import RegionSeen, Run
+from ctx_tracer.verdict.group import natural
 
 # docs/api.md; the order of the numbers is the order of how bad they are.
 _CELL_OF_SEVERITY = {"info": 2, "warning": 4, "error": 5}
-
-
-def natural(name: str) -> list[tuple[bool, int, str]]:
-    """A sort key that puts layers.2 before layers.10."""
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def ordered_regions(run: Run) -> list[RegionSeen]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert, remedy_of
-from ctx_collector.detect.heatmap import natural
 from ctx_collector.detect.state import Rank, Run
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
+from ctx_tracer.verdict.group import natural
 from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.text import sentence
 

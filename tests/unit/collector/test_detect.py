@@ -11,7 +11,7 @@ from ctx_collector.api.views import alert_view, iso, run_detail, run_summary
 from ctx_collector.counters import Counters
 from ctx_collector.detect import state
 from ctx_collector.detect.fold import Fold
-from ctx_collector.detect.heatmap import heat_map, natural
+from ctx_collector.detect.heatmap import heat_map
 from ctx_collector.detect.outcome import outcome, ranks_in_words, run_status
 from ctx_collector.detect.persist import book_of, rows_of
 from ctx_collector.detect.state import Book, Changed
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from ctx_tracer import semconv
 from ctx_tracer.model import Region
+from ctx_tracer.verdict.group import natural
 from tests.unit.collector.spans import finding, observed, region_span
 
 NOW = 2_000
