@@ -45,7 +45,7 @@ def test_without_standard_error_all_the_rest_goes_on(tmp_path: Path, redirection
         ("--json", "| true"),
         ("--json", ">/dev/full 2>/dev/full"),
         ("--report /dev/full", ""),
-        ("--report /proc/nowhere/r.json", ""),
+        ("--report /proc/self/r.json", ""),  # a missing folder is refused before the job starts; this one takes no file
     ],
 )
 def test_a_report_that_cannot_be_written_never_hides_how_the_job_ended(
