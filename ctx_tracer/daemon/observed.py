@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
+from ctx_tracer.verdict.coverage import LOSSES, RING
 from ctx_tracer.verdict.exits import ProcessEnd
 from ctx_tracer.verdict.job import FIRST_STEPS
 
@@ -18,17 +19,9 @@ if TYPE_CHECKING:
     from ctx_tracer.record.layout import Event
     from ctx_tracer.record.reader import RecordReader
 
-# Counters of the record that say the probe itself lost something.
-_LOSSES = (
-    "guard_faults",
-    "definitions_full",
-    "findings_full",
-    "detail_too_large",
-    "writer_busy",
-    "activity_too_deep",
-    "signatures_overflow",
-    "slots_not_compared",
-)
+# Counters of the record that are sent with every step: what makes a verdict undecided, and two that only say what was
+# not looked at.
+_LOSSES = (*LOSSES, "signatures_overflow", "slots_not_compared")
 
 # With a thousand findings a rank their counts are read once a second; a first occurrence is told at once all the same.
 _MANY_FINDINGS = 64
@@ -107,7 +100,7 @@ class Observed:
         """What was lost of this process's observations, by reason; reasons that did not occur are left out."""
         counters = self.reader.counters()
         losses = {name: counters.get(name, 0) for name in _LOSSES}
-        losses["ring_overwritten"] = self.reader.lost
+        losses[RING] = self.reader.lost
         losses["regions_evicted"] = self.spans.evicted if self.spans is not None else 0
         return {reason: count for reason, count in losses.items() if count}
 
