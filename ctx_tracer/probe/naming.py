@@ -312,3 +312,10 @@ def caller(depth: int) -> Optional[FrameType]:
         return sys._getframe(depth + 1)
     except ValueError:
         return None
+
+
+def beyond(frame: Optional[FrameType]) -> Optional[FrameType]:
+    """The nearest frame from `frame` outwards that is not ours."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return frame

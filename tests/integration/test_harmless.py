@@ -1,6 +1,7 @@
 """Training cannot tell that it is traced, and healthy training gives no finding.
 
-The programs in programs/healthy are trained with and without the tracer; losses and parameters must be equal as bytes.
+The programs in programs/healthy are trained with and without the tracer: losses and parameters must be equal as bytes,
+random generators must have drawn the same, and tensors must have died at the same points.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ PROGRAMS = Path(__file__).parent / "programs" / "healthy"
 JOBS = {
     "one_rank.py": (
         1,
-        "blocks sequential dropout accumulation tied_frozen lora variable_length moe gan evaluation pylayer",
+        """
+        blocks sequential dropout accumulation tied_frozen lora variable_length moe gan evaluation pylayer
+        shapes layers
+        """,
     ),
     "two_ranks.py": (2, "data_parallel semi_auto semi_auto_2d"),
     "tensor_parallel.py": (2, "tensor_parallel"),
@@ -53,9 +57,9 @@ def test_healthy_training_is_the_same_to_the_last_bit_and_without_a_finding(
         pytest.skip("on a CPU, Paddle 2.6 cannot restore random generators in hook mode, so these jobs are not healthy")
     ranks, programs = JOBS[job]
     plain = train(paddle, job, tmp_path)
-    assert [(line["program"], line["mode"], line["rank"]) for line in plain] == [
+    assert {(line["program"].partition(".")[0], line["mode"], line["rank"]) for line in plain} == {
         (program, mode, rank) for rank in range(ranks) for program in programs.split() for mode in ("hook", "reentrant")
-    ]
+    }
 
     report_file = tmp_path / "report.json"
     traced = train(paddle, job, tmp_path, paddle.ctx_tracer, "run", "--report", report_file, "--")

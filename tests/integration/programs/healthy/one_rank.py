@@ -5,12 +5,17 @@ import blocks
 import dropout
 import evaluation
 import gan
+import layers
 import lora
 import moe
 import pylayer
 import sequential
+import shapes
 import tied_frozen
 import variable_length
 from job import main
 
-main(blocks, sequential, dropout, accumulation, tied_frozen, lora, variable_length, moe, gan, evaluation, pylayer)
+main(
+    blocks, sequential, dropout, accumulation, tied_frozen, lora, variable_length, moe, gan, evaluation, pylayer,
+    shapes, layers,
+)  # fmt: skip

@@ -12,6 +12,8 @@ class Segment(Block):
     """`recompute_sequential` unpacks what a segment returns into the arguments of the next."""
 
     def forward(self, x):
+        if isinstance(x, tuple):  # up to Paddle 3.0 the last segment is handed the tuple itself
+            (x,) = x
         return (super().forward(x),)
 
 
