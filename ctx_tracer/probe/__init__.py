@@ -44,12 +44,12 @@ class _Probe:
         self.session = session
         self.seams: List[Tuple[Guard, Patches]] = []
         self.foreign: List[str] = []
-        self.face = Guard("program", self._fault, lambda: None, session.charge)
+        self.face = Guard("program", self._fault, lambda: None, session.cost)
 
     def patch(self, name: str, patch: Callable[[Patches, Guard], None]) -> None:
         """Patch one seam, all or nothing."""
         patches = Patches()
-        guard = Guard(name, self._fault, lambda: self.foreign.extend(patches.restore()), self.session.charge)
+        guard = Guard(name, self._fault, lambda: self.foreign.extend(patches.restore()), self.session.cost)
         try:
             patch(patches, guard)
         except (AttributeError, TypeError, ValueError) as error:  # a Paddle that differs from those we know
@@ -176,15 +176,17 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
     session = probe.session
     lifecycle = Lifecycle(session)
     failed = FailedCheck(session, lifecycle)
-    lifecycle.checks = [
-        SurroundingsCheck(session),
-        CountedCheck(session),
-        ProducedCheck(session),
-        ValuesCheck(session),
-        HeldCheck(session),  # after what tells whether a moved input mattered
-        EffectsCheck(session),  # after what tells whether an effect fed the output
-        AgainCheck(session, lifecycle),
-    ]
+    lifecycle.tell(
+        [
+            SurroundingsCheck(session),
+            CountedCheck(session),
+            ProducedCheck(session),
+            ValuesCheck(session),
+            HeldCheck(session),  # after what tells whether a moved input mattered
+            EffectsCheck(session),  # after what tells whether an effect fed the output
+            AgainCheck(session, lifecycle),
+        ]
+    )
     pylayer = PyLayerSeam(session, lifecycle, failed)
     probe.patch("optimizer", lambda patches, guard: OptimizerSeam(session).patch(paddle, patches, guard))
     probe.patch("backward", lambda patches, guard: BackwardSeam(session, failed).patch(paddle, patches, guard))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call, Check
@@ -18,6 +19,27 @@ FIRST_STEPS_IN_FULL = 3
 FULL_EVERY = 100
 
 
+class _Moments:
+    """Which methods of which checks are called at each moment of a region."""
+
+    def __init__(self, checks: Sequence[Check], full: bool) -> None:
+        def told(moment: str) -> Tuple[Callable[..., None], ...]:
+            own = [
+                getattr(check, moment) for check in checks if getattr(type(check), moment) is not getattr(Check, moment)
+            ]
+            return tuple(method for method in own if full or not hasattr(method, "sampled"))
+
+        self.capture_began = told("capture_began")
+        self.tensor_saved = told("tensor_saved")
+        self.capture_ended = told("capture_ended")
+        self.backward_reached = told("backward_reached")
+        self.inputs_held = told("inputs_held")
+        self.replay_began = told("replay_began")
+        self.tensor_produced = told("tensor_produced")
+        self.replay_ended = told("replay_ended")
+        self.replay_raised = told("replay_raised")
+
+
 class Lifecycle:
     """Moves regions through their life and tells the checks."""
 
@@ -25,8 +47,15 @@ class Lifecycle:
         self._session = session
         self._paths = Paths(session.namer)
         self._tokens = 0
-        self.checks: List[Check] = []
+        self.tell([])
         session.backward_ends.append(self._backward_ended)
+
+    def tell(self, checks: Sequence[Check]) -> None:
+        """These checks, in this order, are told of what happens to a region."""
+        self._full, self._usual = _Moments(checks, full=True), _Moments(checks, full=False)
+
+    def _moments(self, region: Region) -> _Moments:
+        return self._full if region.full else self._usual
 
     def _backward_ended(self, _leaves_grads: bool) -> None:
         self.consumed()
@@ -43,9 +72,28 @@ class Lifecycle:
         region = Region(path, self._tokens, session.step, session.micro_batch, full)
         session.thread.open.append(region)
         self._write(region, "capturing")
-        for check in self.checks:
-            check.capture_began(region, call)
+        for told in self._moments(region).capture_began:
+            told(region, call)
         return region
+
+    def saves(self, region: Region) -> Callable[[Any], None]:
+        """What to do with each tensor that autograd takes in the capture of `region`: `saved`, at a third of the time.
+
+        What the path's first region, and those recorded in full, tell of a slot is predicted in the others.
+        """
+        return partial(self.saved, region) if region.full else self._reads_into(region.captured)
+
+    def produces(self, region: Region) -> Callable[[Any], None]:
+        """The same for each tensor that the replay makes again: `produced`."""
+        return partial(self.produced, region) if region.full else self._reads_into(region.produced)
+
+    def _reads_into(self, observed: List[Observation]) -> Callable[[Any], None]:
+        read, append = self._session.observer.read, observed.append
+
+        def reads(tensor: Any) -> None:
+            append(read(tensor))
+
+        return reads
 
     def saved(self, region: Region, tensor: Any, role: str = "saved") -> None:
         """Autograd, or the reentrant PyLayer, took `tensor` in a capture."""
@@ -58,8 +106,8 @@ class Lifecycle:
         region.captured.append(observation)
         if region.full:
             region.captured_grads.append(grads(tensor) if observation is not NOTHING else (False, False))
-            for check in self.checks:
-                check.tensor_saved(region, tensor)
+            for told in self._moments(region).tensor_saved:
+                told(region, tensor)
         if observation.parameter is not None and session.namer.is_parameter(tensor):
             session.namer.remember(tensor, observation.parameter)
 
@@ -67,13 +115,17 @@ class Lifecycle:
         """The forward of a region is over."""
         session = self._session
         self._leave(region)
+        slots = region.path.slots
+        while len(slots) < len(region.captured):  # more than in the path's first region
+            slots.append(Slot("saved", None))
         region.signature = self._paths.signature(session.record, region)
-        session.count_captured()
+        session.captured += 1
         self._write(region, model.CAPTURED)
         if region.full:
+            session.count()
             self._write_facts(region, model.CAPTURED, region.captured, region.captured_grads)
-        for check in self.checks:
-            check.capture_ended(region, call)
+        for told in self._moments(region).capture_ended:
+            told(region, call)
 
     # --- replay ---
 
@@ -85,39 +137,42 @@ class Lifecycle:
         region.py_layers = 0
         self._session.thread.open.append(region)
         self._write(region, model.REPLAYING)
-        for check in self.checks:
-            check.backward_reached(region)
+        for told in self._moments(region).backward_reached:
+            told(region)
 
     def inputs_held(self, region: Region, call: Call) -> None:
         """What recompute held for the replay is at hand."""
-        for check in self.checks:
-            check.inputs_held(region, call)
+        for told in self._moments(region).inputs_held:
+            told(region, call)
 
     def replay_began(self, region: Region, call: Call) -> None:
         """The block is about to run again."""
-        for check in self.checks:
-            check.replay_began(region, call)
+        for told in self._moments(region).replay_began:
+            told(region, call)
 
     def produced(self, region: Region, tensor: Any) -> None:
         """The replay made a saved tensor again."""
         region.produced.append(self._session.observer.read(tensor))
         if region.full:
-            for check in self.checks:
-                check.tensor_produced(region, tensor)
+            for told in self._moments(region).tensor_produced:
+                told(region, tensor)
 
     def replayed(self, region: Region, call: Call) -> None:
         """The replay's forward is complete: what it produced can be compared."""
         session = self._session
         self._leave(region)
         region.path.replayed(session.step)
-        session.count_replayed(min(len(region.captured), len(region.produced)))
+        session.replayed += 1
+        session.compared += min(len(region.captured), len(region.produced))
+        if region.full:
+            session.count()
         if region.path.mode == model.HOOK:
             session.thread.consuming = region
         self._write(region, model.CONSUMING)
         if region.full:
             self._write_facts(region, "produced", region.produced, [])
-        for check in self.checks:
-            check.replay_ended(region, call)
+        for told in self._moments(region).replay_ended:
+            told(region, call)
 
     def consumed(self) -> None:
         """What the last hook-mode replay served has been used: nothing says so, except that something else begins."""
@@ -141,12 +196,14 @@ class Lifecycle:
             self._session.thread.consuming = None
         self._write(region, "failed")
         if call is not None:
-            for check in self.checks:
-                check.replay_raised(region, call)
+            for told in self._moments(region).replay_raised:
+                told(region, call)
 
     def _leave(self, region: Region) -> None:
         opened = self._session.thread.open
-        if region in opened:
+        if opened and opened[-1] is region:
+            opened.pop()
+        elif region in opened:  # those inside it never said that they ended
             del opened[opened.index(region) :]
 
     # --- the record ---
@@ -170,6 +227,7 @@ class Lifecycle:
             path.record = record
             path.signatures.clear()
             path.templates.clear()
+            path.latest = [], 0
             path.definition = record.define(
                 "path", {"name": path.name, "qualname": path.qualname, "source": path.source, "mode": path.mode}
             )

@@ -41,9 +41,13 @@ class Paths:
     def signature(self, record: RecordWriter, region: Region) -> int:
         """The definition of what `region` captured; 0 where its path has too many."""
         path = region.path
+        latest, signature = path.latest
+        if signature and latest == region.captured:  # nearly always; observations are interned, so this is quick
+            return signature
         exact = tuple(region.captured)
         known = path.signatures.get(exact)
         if known is not None:
+            path.latest = region.captured, known
             return known
         structure = template(region.captured)
         number = path.templates.get(structure)

@@ -41,6 +41,10 @@ class Path:
         self.slots: List[Slot] = []
         self.signatures: Dict[Any, int] = {}
         self.templates: Dict[Any, int] = {}
+        self.latest: Tuple[List[Observation], int] = ([], 0)  # what was captured last, and its signature
+        self.reaches = (
+            False  # its function reached a tensor by itself, not by an argument, in a region recorded in full
+        )
         self.written: Set[str] = set()  # of what it holds for its replay, what the block itself writes to
         self.last_clean_step: Optional[int] = None
         self._ordinal_step: Optional[int] = None

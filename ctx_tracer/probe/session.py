@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from types import CodeType
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.model import Finding, Identity
+from ctx_tracer.probe.guard import Cost
 from ctx_tracer.probe.naming import Namer
 from ctx_tracer.probe.observe.python import NOTHING, Observer
 from ctx_tracer.probe.regions import Path, Region
@@ -48,6 +49,7 @@ class Session:
     def __init__(self, paddle: Any, directory: str, identity: Callable[[Optional[int]], Identity]) -> None:
         self.paddle = paddle
         self.observer = Observer(paddle)
+        self._only_tensors = {self.observer.tensor_type}
         self.namer = Namer(paddle)
         self.thread = _Thread()
         self.step = 0
@@ -63,9 +65,10 @@ class Session:
         self._forked_from: Optional[int] = None
         self._phases: Dict[str, int] = {}  # names are the program's few; their ids are of this process's record
         self._phase = 0
-        self._own_ns = 0
+        self.cost = Cost()  # of this step
         self._flushed_ns = 0  # of it, already in the record's counters
-        self._step_counts = [0, 0, 0]  # captured, replayed, slots compared in this step
+        self.captured = self.replayed = self.compared = 0  # regions and slots of this step
+        self._counted = (0, 0, 0)  # of these, already in the record's counters
         self._pid = os.getpid()
 
     # --- the record ---
@@ -87,16 +90,12 @@ class Session:
         """Whether this process has a record yet."""
         return self._record is not None
 
-    def charge(self, nanoseconds: int) -> None:
-        """Account time the probe took from training."""
-        self._own_ns += nanoseconds
-
     def close(self) -> None:
         """Mark a clean end."""
         if self._record is not None:
             for judge in self.step_ends:  # of a process that never had an optimizer step
                 judge(None)
-            if any(self._step_counts) or self.micro_batch:
+            if self.captured or self.replayed or self.micro_batch:
                 self._end_step()
             elif self.step > 0 and not self.fixed_step:  # the step after the last one never began
                 self._record.set_progress(self.step - 1, 0, self._phase)
@@ -109,7 +108,7 @@ class Session:
         # The parent's mapping is shared memory: writing to it from here would corrupt its record.
         self._record = self._known = None
         self._phases, self._phase = {}, 0  # their definitions are in the parent's record
-        self._step_counts, self._own_ns, self._flushed_ns = [0, 0, 0], 0, 0
+        self._forget_step()
         self._forked_from = self._pid
         self._pid = os.getpid()
         self.thread.__init__()  # type: ignore[misc]  # the seams hold this object; a fork continues one thread only
@@ -176,30 +175,33 @@ class Session:
             self.thread.names.remove(name)
 
     def flush(self) -> None:
-        """Account for the probe's own time so far; nothing else is ever held back."""
+        """Bring the record's counters up to date with what was counted here, and the probe's own time.
+
+        They are held back until the end of a backward, or for a region that is recorded in full; events never are.
+        """
         if self._record is not None:
-            self._record.add("own_ns", self._own_ns - self._flushed_ns)
-            self._flushed_ns = self._own_ns
+            self._record.add("own_ns", self.cost.ns - self._flushed_ns)
+            self._flushed_ns = self.cost.ns
+            self.count()
 
-    def count_captured(self) -> None:
-        """A region was captured in this step."""
-        self._step_counts[0] += 1
-        self.record.add("regions_captured")
-
-    def count_replayed(self, compared: int) -> None:
-        """A region was replayed in this step and so many of its slots compared."""
-        self._step_counts[1] += 1
-        self._step_counts[2] += compared
-        self.record.add("regions_replayed")
-        self.record.add("slots_compared", compared)
+    def count(self) -> None:
+        """Bring the counters of regions up to date."""
+        record, before = self.record, self._counted
+        self._counted = counted = (self.captured, self.replayed, self.compared)
+        for name, now, then in zip(("regions_captured", "regions_replayed", "slots_compared"), counted, before):
+            if now != then:
+                record.add(name, now - then)
 
     def _end_step(self) -> None:
-        captured, replayed, compared = self._step_counts
         self.flush()
         if self._record is not None:
-            self._record.step(self.step, captured, replayed, compared, self._own_ns)
-        self._own_ns = self._flushed_ns = 0
-        self._step_counts = [0, 0, 0]
+            self._record.step(self.step, self.captured, self.replayed, self.compared, self.cost.ns)
+        self._forget_step()
+
+    def _forget_step(self) -> None:
+        self.cost.ns = self._flushed_ns = 0
+        self.captured = self.replayed = self.compared = 0
+        self._counted = (0, 0, 0)
 
     # --- findings ---
 
@@ -255,8 +257,10 @@ class Session:
         role = "parameter" if observation.parameter else (known.role if known is not None else "saved")
         return {"name": name, "layer": layer, "role": role}
 
-    def tensors(self, values: Iterable[Any]) -> List[Any]:
+    def tensors(self, values: Sequence[Any]) -> List[Any]:
         """The tensors among arguments, in order, those in lists and tuples too, as far as the bounds go."""
+        if len(values) <= MAX_ARGUMENTS and self._only_tensors.issuperset(map(type, values)):  # nearly always
+            return list(values)
         found: List[Any] = []
         self._collect(values, 0, found, MAX_ARGUMENTS)
         return found

@@ -6,7 +6,7 @@ later it keeps in `region.notes`, and never a tensor. `docs/adding-a-rule.md` sh
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Tuple, TypeVar
 
 from ctx_tracer.probe.regions import Region
 
@@ -19,8 +19,17 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any]
 
 
+_Moment = TypeVar("_Moment", bound=Callable[..., None])
+
+
+def sampled(moment: _Moment) -> _Moment:
+    """Mark a moment of which a check is to be told in regions recorded in full only: it costs nothing elsewhere."""
+    moment.sampled = True  # type: ignore[attr-defined]
+    return moment
+
+
 class Check:
-    """Does nothing at any moment; a check overrides those it needs."""
+    """Does nothing at any moment; a check overrides those it needs, and is told of no others."""
 
     def capture_began(self, region: Region, call: Call) -> None:
         """The block's forward is about to run."""

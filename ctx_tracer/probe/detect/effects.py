@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Dict, Iterator, List, Tuple
 
-from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.layers import named
 from ctx_tracer.probe.observe.fingerprint import fingerprint
 from ctx_tracer.probe.regions import Region
@@ -24,11 +24,12 @@ class EffectsCheck(Check):
         self._session = session
         self._said = False  # as information once a run: every BatchNorm counts twice under recompute
 
+    @sampled
     def capture_began(self, region: Region, call: Call) -> None:
         """Note the state of everything that could be written to."""
-        if region.full:
-            region.notes[_BEFORE] = self._states(region, call)
+        region.notes[_BEFORE] = self._states(region, call)
 
+    @sampled
     def capture_ended(self, region: Region, call: Call) -> None:
         """Keep what the forward moved."""
         before: Dict[str, Any] = region.notes.pop(_BEFORE, {})
@@ -36,15 +37,18 @@ class EffectsCheck(Check):
             after = self._states(region, call)
             region.notes[_MOVED] = {name for name, state in before.items() if after.get(name, state) != state}
 
+    @sampled
     def replay_began(self, region: Region, call: Call) -> None:
         """Note the state again, if the forward moved anything."""
         if region.notes.get(_MOVED):
             region.notes[_REPLAY] = self._states(region, call)
 
+    @sampled
     def replay_ended(self, region: Region, call: Call) -> None:
         """Report what moved a second time."""
         self._repeated(region, call)
 
+    @sampled
     def replay_raised(self, region: Region, call: Call) -> None:
         """The same, where the effect made the replay fail."""
         self._repeated(region, call)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.detect.values import MOVED, OTHER_VALUES
 from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
 from ctx_tracer.probe.observe.python import has_value
 from ctx_tracer.probe.regions import Region
-from ctx_tracer.probe.session import Session
+from ctx_tracer.probe.session import MAX_ARGUMENTS, Session
 
 _NOTE = "held"
 _VERSIONS = "versions before the block"
 _ARGUMENT = "argument "
+_ARGUMENTS = tuple(f"{_ARGUMENT}{index}" for index in range(MAX_ARGUMENTS))
 # Rules that say that the replay took another course.
 _FOLLOWS = frozenset(("CT107", "CT108"))
 
@@ -37,16 +38,18 @@ class HeldCheck(Check):
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @sampled
     def capture_began(self, region: Region, call: Call) -> None:
         """What the block itself writes is told apart by what moves between here and its end."""
-        if region.full:
-            region.notes[_VERSIONS] = {name: _version(tensor) for name, tensor in self._held(call)}
+        region.notes[_VERSIONS] = {name: _version(tensor) for name, tensor in self._held(call, True)}
 
     def capture_ended(self, region: Region, call: Call) -> None:
         """Note the state in which the replay should find everything."""
-        held = self._held(call)
-        written = region.path.written
+        path = region.path
+        held = self._held(call, region.full or path.reaches)
+        written = path.written
         if region.full:
+            path.reaches = path.reaches or not all(name.startswith(_ARGUMENT) for name, _ in held)
             before: Dict[str, Optional[int]] = region.notes.pop(_VERSIONS, {})
             written.update(name for name, tensor in held if before.get(name) != _version(tensor))
         region.notes[_NOTE] = {name: self._state(region, name, tensor) for name, tensor in held if name not in written}
@@ -55,7 +58,7 @@ class HeldCheck(Check):
         """Before Paddle touches anything: a freed tensor may crash it."""
         noted: Dict[str, _State] = region.notes.get(_NOTE, {})
         moved = []
-        for name, tensor in self._held(call) if noted else ():
+        for name, tensor in self._held(call, region.full or region.path.reaches) if noted else ():
             was = noted.get(name)
             if was is None or (was.tensor is not None and was.tensor() is not tensor):
                 continue  # a global or closure that means another tensor now: what that changes shows in the values
@@ -113,20 +116,22 @@ class HeldCheck(Check):
         # An argument comes back as another object; what a function reaches is the same one, or was bound anew.
         same = None if name.startswith(_ARGUMENT) else weakref.ref(tensor)
         if not region.full and not tensor.is_dist():
-            return _State(tensor._is_initialized(), _version(tensor), None, same)
+            version = _version(tensor)
+            return _State(version is not None, version, None, same)
         observation = self._session.observer.read(tensor)
         values = fingerprint(tensor, observation) if region.full else None
         return _State(has_value(observation), _version(tensor), values, same)
 
-    def _held(self, call: Call) -> List[Tuple[str, Any]]:
+    def _held(self, call: Call, reached: bool) -> List[Tuple[str, Any]]:
+        """What the replay needs again, named: the arguments, and (`reached`) what the function reaches by itself."""
         session = self._session
         # Numbered among the tensors: recompute's PyLayer keeps those apart from the other arguments.
-        named = [(f"{_ARGUMENT}{index}", tensor) for index, tensor in enumerate(session.tensors(call.args))]
+        named = list(zip(_ARGUMENTS, session.tensors(call.args)))
         for key, value in call.kwargs.items():
             named += [(f"{_ARGUMENT}{key}", tensor) for tensor in session.tensors((value,))]
-        named += [
-            (name, value) for name, value in session.namer.values_held(*call) if session.observer.is_tensor(value)
-        ]
+        if reached:
+            held = session.namer.values_held(*call)
+            named += [(name, value) for name, value in held if session.observer.is_tensor(value)]
         return [(name, tensor) for name, tensor in named if not session.namer.is_parameter(tensor)]
 
 

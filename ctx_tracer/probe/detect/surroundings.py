@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.observe.surroundings import generators, settings
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
@@ -18,12 +18,13 @@ class SurroundingsCheck(Check):
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @sampled
     def capture_began(self, region: Region, call: Call) -> None:
         """Note what the block starts from."""
-        if region.full:
-            region.notes[_SETTINGS] = settings(self._session.paddle)
-            region.notes[_BEGAN] = generators(self._session.paddle)
+        region.notes[_SETTINGS] = settings(self._session.paddle)
+        region.notes[_BEGAN] = generators(self._session.paddle)
 
+    @sampled
     def capture_ended(self, region: Region, call: Call) -> None:
         """Only generators that the block drew from matter."""
         began: Dict[str, int] = region.notes.get(_BEGAN, {})
@@ -31,6 +32,7 @@ class SurroundingsCheck(Check):
             ended = generators(self._session.paddle)
             region.notes[_DRAWN] = {name for name, state in began.items() if ended.get(name) != state}
 
+    @sampled
     def replay_began(self, region: Region, call: Call) -> None:
         """Compare with what the replay starts from."""
         drawn = region.notes.get(_DRAWN)
@@ -40,7 +42,7 @@ class SurroundingsCheck(Check):
             if other:
                 self._generators(region, other)
         if _SETTINGS not in region.notes:
-            return
+            return  # what was to note them failed
         before, after = region.notes[_SETTINGS], settings(self._session.paddle)
         changed = {name: (value, after[name]) for name, value in before.items() if after[name] != value}
         if changed:

@@ -6,7 +6,7 @@ import os
 from typing import Any, List, Optional
 
 from ctx_tracer import model
-from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.detect.produced import describe_tensor, named_facts
 from ctx_tracer.probe.naming import beyond, caller
 from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
@@ -37,23 +37,25 @@ class ValuesCheck(Check):
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @sampled
     def tensor_saved(self, region: Region, tensor: Any) -> None:
         """Sample a captured tensor."""
-        if region.full:
-            self._sample(region, CAPTURED_VALUES, tensor, region.captured[-1])
+        self._sample(region, CAPTURED_VALUES, tensor, region.captured[-1])
 
+    @sampled
     def replay_began(self, region: Region, call: Call) -> None:
         """A second replay is compared with the same capture."""
         region.notes[_PRODUCED_VALUES] = []
 
+    @sampled
     def tensor_produced(self, region: Region, tensor: Any) -> None:
         """Sample what the replay made."""
-        if region.full:
-            self._sample(region, _PRODUCED_VALUES, tensor, region.produced[-1])
-            # What autograd saved it uses, a constant mask for one; an output may be a number that is only looked at.
-            if region.path.mode != model.HOOK and tensor is not None and tensor.stop_gradient:
-                region.notes[_PRODUCED_VALUES][-1] = None
+        self._sample(region, _PRODUCED_VALUES, tensor, region.produced[-1])
+        # What autograd saved it uses, a constant mask for one; an output may be a number that is only looked at.
+        if region.path.mode != model.HOOK and tensor is not None and tensor.stop_gradient:
+            region.notes[_PRODUCED_VALUES][-1] = None
 
+    @sampled
     def replay_ended(self, region: Region, call: Call) -> None:
         """Report every slot whose sampled elements moved."""
         captured: Prints = region.notes.get(CAPTURED_VALUES, [])

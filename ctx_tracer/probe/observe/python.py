@@ -40,7 +40,7 @@ class Observer:
     """Reads observations. One per process: it interns what dist tensors hold."""
 
     def __init__(self, paddle: Any) -> None:
-        self._tensor_type = paddle.base.core.eager.Tensor
+        self.tensor_type = paddle.base.core.eager.Tensor
         core = paddle.base.core
         self._one_place = not (core.is_compiled_with_cuda() or core.is_compiled_with_xpu() or _custom_devices(core))
         self._known: Dict[Tuple[Any, ...], Observation] = {}
@@ -49,11 +49,11 @@ class Observer:
 
     def is_tensor(self, value: Any) -> bool:
         """Whether `value` is an eager tensor (dense, dist or a parameter)."""
-        return issubclass(type(value), self._tensor_type)  # a lazy proxy among arguments would resolve for isinstance
+        return issubclass(type(value), self.tensor_type)  # a lazy proxy among arguments would resolve for isinstance
 
     def read(self, tensor: Any) -> Observation:
         """What `tensor` is now. A fact that cannot be read is None; never raises for the state a tensor is in."""
-        if not isinstance(tensor, self._tensor_type):
+        if not isinstance(tensor, self.tensor_type):
             return NOTHING
         try:
             return self._read(tensor)

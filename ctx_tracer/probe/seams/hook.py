@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import sys
 from types import FunctionType
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call
 from ctx_tracer.probe.detect.failed import FailedCheck
-from ctx_tracer.probe.guard import Guard
+from ctx_tracer.probe.guard import Guard, Hook, like
 from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.observe.python import NOTHING, grads
 from ctx_tracer.probe.regions import Region
@@ -25,8 +25,6 @@ from ctx_tracer.probe.session import Session
 _OUTER = "_recompute_without_reentrant.<locals>."
 _INNER = "inner_pack"
 _MARK = "_ctx_tracer_pass"  # on the hook pair: which region's which pass it serves
-
-Hook = Callable[[Any], Any]
 
 
 class HookSeam:
@@ -42,8 +40,8 @@ class HookSeam:
         hooks = paddle.autograd.saved_tensors_hooks
         original_init, original_enter, original_exit = hooks.__init__, hooks.__enter__, hooks.__exit__
         decorate, left, refused = guard(self._decorate), guard(self._left), guard(self._refused)
-        self._pack, self._serve = guard(self._on_pack), guard(self._on_served)
-        self._produce, self._replay_raised = guard(self._lifecycle.produced), guard(self._raised)
+        self._guard, self._pack, self._serve = guard, guard(self._on_pack), guard(self._on_served)
+        self._replay_raised = guard(self._raised)
 
         @functools.wraps(original_init)
         def init(this: Any, pack_hook: Hook, unpack_hook: Hook) -> None:
@@ -85,11 +83,15 @@ class HookSeam:
             self._lifecycle.inputs_held(region, call)
             self._lifecycle.replay_began(region, call)
             setattr(pair, _MARK, (region, True, call))
-            return self._inner_pack(region, pack_hook), unpack_hook
+            return self._guard.before(pack_hook, self._lifecycle.produces(region)), unpack_hook
         call = _call(unpack_hook)
         region = self._lifecycle.capture(model.HOOK, call)
-        region.holders = _closure(pack_hook).get("holder_list", [])  # empty now: autograd fills it
+        holders = _free(pack_hook, "holder_list")
+        region.holders = [] if holders is None else holders  # empty now: autograd fills it
         setattr(pair, _MARK, (region, False, call))  # the pair lives as long as its `with` block
+        if not region.full:
+            pack = self._guard.after(pack_hook, self._lifecycle.saves(region))
+            return pack, self._outer_unpack(region, unpack_hook, {})
         slots: Dict[int, int] = {}  # id of a holder -> slot; never the holder, which recompute counts on to die
         return self._outer_pack(region, pack_hook, slots), self._outer_unpack(region, unpack_hook, slots)
 
@@ -111,31 +113,20 @@ class HookSeam:
     def _outer_pack(self, region: Region, pack_hook: Hook, slots: Dict[int, int]) -> Hook:
         observe = self._pack
 
-        @functools.wraps(pack_hook)
         def pack(tensor: Any) -> Any:
             holder = pack_hook(tensor)
             observe(region, tensor, holder, slots)
             return holder
 
-        return pack
-
-    def _inner_pack(self, region: Region, pack_hook: Hook) -> Hook:
-        observe = self._produce
-
-        @functools.wraps(pack_hook)
-        def inner_pack(tensor: Any) -> Any:
-            observe(region, tensor)
-            return pack_hook(tensor)
-
-        return inner_pack
+        return like(pack_hook, pack)
 
     def _outer_unpack(self, region: Region, unpack_hook: Hook, slots: Dict[int, int]) -> Hook:
         raised, serve, thread = self._replay_raised, self._serve, self._session.thread
+        asked, full = (region, unpack_hook), region.full
 
-        @functools.wraps(unpack_hook)
         def unpack(holder: Any) -> Any:
             unpacking = thread.unpacking
-            unpacking.append((region, unpack_hook))
+            unpacking.append(asked)
             try:
                 tensor = unpack_hook(holder)
             except BaseException as error:
@@ -143,15 +134,14 @@ class HookSeam:
                 raise
             finally:
                 unpacking.pop()
-            if region.full:
+            if full:
                 serve(region, slots.get(id(holder)), tensor)
             return tensor
 
-        return unpack
+        return like(unpack_hook, unpack)
 
     def _on_pack(self, region: Region, tensor: Any, holder: Any, slots: Dict[int, int]) -> None:
-        if region.full:
-            slots[id(holder)] = len(region.captured)
+        slots[id(holder)] = len(region.captured)
         self._lifecycle.saved(region, tensor)
 
     def _raised(self, region: Region, error: BaseException, unpack_hook: Hook) -> None:
@@ -188,16 +178,12 @@ def supported(paddle: Any) -> Optional[str]:
 
 def _call(unpack_hook: Hook) -> Call:
     """What the recompute call runs, from the variables that its unpack hook closes over."""
-    called = _closure(unpack_hook)
-    return Call(called.get("function"), called.get("args") or (), called.get("kwargs") or {})
+    return Call(_free(unpack_hook, "function"), _free(unpack_hook, "args") or (), _free(unpack_hook, "kwargs") or {})
 
 
-def _closure(function: Any) -> Dict[str, Any]:
-    """Free variables of a function by name; cells not filled yet are left out."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:
-            continue
-    return found
+def _free(function: Any, name: str) -> Any:
+    """A variable that a function closes over; None where there is none of that name, or it is not filled yet."""
+    try:
+        return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
+    except ValueError:
+        return None

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from ctx_tracer.probe.guard import MAX_FAULTS, Guard
+from ctx_tracer.probe.guard import MAX_FAULTS, Cost, Guard
 
 
 class Account:
@@ -17,17 +17,14 @@ class Account:
     def __init__(self) -> None:
         self.told: list[tuple[str, str, int]] = []
         self.given_up = 0
-        self.charged = 0
-        self.guard = Guard("a seam", self.fault, self.give_up, self.charge)
+        self.cost = Cost()
+        self.guard = Guard("a seam", self.fault, self.give_up, self.cost)
 
     def fault(self, seam: str, error: Exception, count: int) -> None:
         self.told.append((seam, type(error).__name__, count))
 
     def give_up(self) -> None:
         self.given_up += 1
-
-    def charge(self, nanoseconds: int) -> None:
-        self.charged += nanoseconds
 
 
 def raiser(error: BaseException):
@@ -40,8 +37,39 @@ def raiser(error: BaseException):
 def test_a_callback_that_works_is_called_and_its_time_is_charged() -> None:
     account = Account()
     assert account.guard(lambda a, b: a + b)(1, 2) == 3
-    assert account.charged > 0
+    assert account.cost.ns > 0
     assert account.told == []
+
+
+def test_a_hook_is_called_once_between_what_is_observed_before_and_after_it() -> None:
+    account = Account()
+    order = []
+
+    def hook(tensor):
+        order.append(("hook", tensor))
+        return "held"
+
+    both = account.guard.after(account.guard.before(hook, lambda t: order.append(("before", t))), order.append)
+    assert both("x") == "held"
+    assert order == [("before", "x"), ("hook", "x"), "x"]
+    assert both.__qualname__ == hook.__qualname__
+    assert account.cost.ns > 0
+
+
+@pytest.mark.parametrize("form", ["before", "after"])
+def test_what_is_raised_around_a_hook_is_swallowed_and_what_the_hook_raises_is_not(form: str) -> None:
+    account = Account()
+    seen = []
+    wrapped = getattr(account.guard, form)(lambda tensor: seen.append(tensor) or "held", raiser(ValueError()))
+    assert [wrapped(n) for n in range(MAX_FAULTS + 1)] == ["held"] * (MAX_FAULTS + 1)
+    assert len(account.told) == MAX_FAULTS
+    assert not account.guard.enabled
+    error = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError) as raised:
+        getattr(Account().guard, form)(raiser(error), lambda _: None)("x")
+    assert raised.value is error
+    with pytest.raises(KeyboardInterrupt):
+        getattr(Account().guard, form)(lambda _: None, raiser(KeyboardInterrupt()))("x")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), RecursionError(), AttributeError(), StopIteration()])

@@ -20,7 +20,8 @@ from ctx_tracer.record.reader import RecordReader
 DIRECTORY = Path(sys.argv[1])
 OURS = str(Path(probe.__file__).parent)
 ERRORS = (MemoryError, RecursionError, AttributeError, StopIteration, KeyError)
-real_call = Guard.__call__
+FORMS = ("__call__", "before", "after")
+real = {form: getattr(Guard, form) for form in FORMS}
 
 
 def recorded(path):
@@ -36,13 +37,14 @@ def recorded(path):
 
 def watched(wrap):
     """Train under the probe with each of its callbacks replaced by `wrap(name, callback)`; what came of it."""
-    Guard.__call__ = lambda guard, callback: real_call(guard, wrap(f"{guard.seam}: {callback.__qualname__}", callback))
+    replace_forms(wrap)
     before = attributes()
     try:
         assert probe.install(record_dir=str(DIRECTORY))
+        outcome = {"digest": train()}
     finally:
-        Guard.__call__ = real_call
-    outcome = {"digest": train()}
+        for form in FORMS:
+            setattr(Guard, form, real[form])
     state = probe.status()
     outcome["given_up"] = [seam for seam, how in state["seams"].items() if how == "given up"]
     outcome["replaced"] = differing(before, attributes())
@@ -53,19 +55,31 @@ def watched(wrap):
     return outcome
 
 
+def replace_forms(wrap):
+    """What a guard is asked to guard is `wrap`ped first; of a slot's callbacks those that go into one are one."""
+
+    def name(guard, callback):
+        return f"{guard.seam}: {getattr(getattr(callback, 'func', callback), '__qualname__', callback)}"
+
+    Guard.__call__ = lambda guard, callback: real["__call__"](guard, wrap(name(guard, callback), callback))
+    for form in FORMS[1:]:
+        around = real[form]
+        setattr(Guard, form, lambda guard, hook, f, around=around: around(guard, hook, wrap(name(guard, f), f)))
+
+
 def each_callback():
     """Each callback in turn raises, before it has done anything and after it has done all."""
     plain = train()
     calls = {}
 
     def count(name, callback):
-        calls[name] = 0
+        calls.setdefault(name, 0)
 
         def counted(*args):
             calls[name] += 1
             return callback(*args)
 
-        counted.__qualname__ = callback.__qualname__
+        counted.__qualname__ = getattr(callback, "__qualname__", name)
         return counted
 
     healthy = watched(count)
@@ -80,7 +94,7 @@ def each_callback():
                         callback(*args)
                     raise error("made up")
 
-                failing.__qualname__ = callback.__qualname__
+                failing.__qualname__ = getattr(callback, "__qualname__", name)
                 return failing if name == target else callback
 
             outcome = watched(fail)
@@ -172,7 +186,7 @@ def within_a_guard(frame):
     while frame is not None:
         if frame.f_code.co_name == "guarded":
             return True
-        if frame.f_code.co_name in ("_fault", "charge"):
+        if frame.f_code.co_name == "_fault":
             return False
         frame = frame.f_back
     return False
