@@ -24,6 +24,7 @@ from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.seams import hook, reentrant
 from ctx_tracer.probe.seams.backward import BackwardSeam
+from ctx_tracer.probe.seams.collectives import CollectivesSeam
 from ctx_tracer.probe.seams.hook import HookSeam
 from ctx_tracer.probe.seams.optimizer import OptimizerSeam
 from ctx_tracer.probe.seams.patches import Patches
@@ -187,6 +188,7 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
             AgainCheck(session, lifecycle),
         ]
     )
+    probe.patch("collectives", lambda patches, guard: CollectivesSeam(session).patch(paddle, patches, guard))
     pylayer = PyLayerSeam(session, lifecycle, failed)
     probe.patch("optimizer", lambda patches, guard: OptimizerSeam(session).patch(paddle, patches, guard))
     probe.patch("backward", lambda patches, guard: BackwardSeam(session, failed).patch(paddle, patches, guard))

@@ -13,7 +13,7 @@ from typing import Any, Mapping, Optional, Tuple, Union
 from ctx_tracer.model import Finding
 
 MAGIC = b"ctxrec\r\n"  # the line end shows a copy that went through a text-mode transfer
-VERSION = 1
+VERSION = 2
 SUFFIX = ".ctxrec"
 
 DEFAULT_SIZE = 8 << 20
@@ -71,6 +71,8 @@ COUNTERS = (
     "packs",
     "unpacks",
     "own_ns",
+    "collectives",
+    "lanes_full",
 )
 COUNTER_WORDS = {name: COUNTERS_WORD + i for i, name in enumerate(COUNTERS)}
 
@@ -80,14 +82,30 @@ MAX_FINDINGS = 2048
 TABLE_SIZE = MAX_FINDINGS * 16
 NO_STEP = -(1 << 63)
 
+# Lanes: what this process does, or did last, in each sequence of collectives it takes part in. A row is two words and
+# two blocks that are written in turn; of those that are whole the one with the higher version counts.
+LANES_OFFSET = TABLE_OFFSET + TABLE_SIZE
+LANES_SIZE = 2 * PAGE
+LANE_WORDS = struct.Struct("<QQ")  # version of a block << 3 | state that its call came into later; time_ns of that
+LANE = struct.Struct(
+    "<IIQqqqqqII"
+)  # crc32 of what follows it; state, version, then LaneState without its times of change
+LANE_BODY = struct.Struct("<IQqqqqqII")
+LANE_ROW = LANE_WORDS.size + 2 * LANE.size
+MAX_LANES = LANES_SIZE // LANE_ROW  # a rank of a hybrid job is in about ten groups, with two peers in one
+
+CALL_STATES = ("entered", "issued", "waiting", "done", "failed")
+ENTERED, ISSUED, WAITING, RETURNED, RAISED = range(5)
+
 # Entries of the definitions, the findings and the ring: 8-byte aligned, a header, then `length` bytes of payload.
 ENTRY = struct.Struct("<IIQQHHI")  # length, crc32, sequence, time_ns, kind, state, flags
 ENTRY_BODY = struct.Struct("<QQHHI")  # what the crc covers, before the payload; the crc is seeded with the length
-KIND_REGION, KIND_STEP, KIND_DETAIL, KIND_FINDING, KIND_DEFINITION, KIND_FINDING_BODY = range(1, 7)
+KIND_REGION, KIND_STEP, KIND_DETAIL, KIND_FINDING, KIND_DEFINITION, KIND_FINDING_BODY, KIND_COLLECTIVE = range(1, 8)
 # A region's event is packed in one go, body and payload.
 REGION = struct.Struct("<QQHHIqqIIiiiI")  # body; token, step, path, signature, ordinal, micro_batch, slots, 0
 REGION_PAYLOAD = struct.Struct("<qqIIiiiI")
 STEP_PAYLOAD = struct.Struct("<qqqqq")  # step, captured, replayed, slots_compared, own_ns
+COLLECTIVE_PAYLOAD = struct.Struct("<IIqqqq")  # lane, call, position, numel, token, step
 FINDING_PAYLOAD = struct.Struct("<Q")  # index of the finding
 
 MAX_DETAIL = 256 << 10  # bytes of JSON in an entry
@@ -117,7 +135,7 @@ def areas(size: int) -> Areas:
         raise ValueError(f"a record needs at least {MIN_SIZE} bytes, not {size}")
     size = (size + PAGE - 1) // PAGE * PAGE
     part = size // 8 // PAGE * PAGE
-    start = TABLE_OFFSET + TABLE_SIZE
+    start = LANES_OFFSET + LANES_SIZE
     return Areas(size, (start, part), (start + part, part), (start + 2 * part, size - start - 2 * part))
 
 
@@ -171,7 +189,21 @@ class FindingEvent:
     finding: Optional[Finding]  # None where its entry is damaged
 
 
-Event = Union[RegionEvent, StepEvent, DetailEvent, FindingEvent]
+@dataclass(frozen=True)
+class CollectiveEvent:
+    """A collective, a send or a receive was entered."""
+
+    seq: int
+    time_ns: int
+    lane: int  # id of a definition: whose sequence it is in
+    call: int  # id of a definition: what is done, and from which line
+    position: int  # in the lane's sequence, from 1
+    numel: int  # elements of the tensor described; -1 unknown
+    token: int  # of the region that was open; 0 none
+    step: int
+
+
+Event = Union[RegionEvent, StepEvent, DetailEvent, FindingEvent, CollectiveEvent]
 
 
 @dataclass(frozen=True)
@@ -191,6 +223,26 @@ class Activity:
     token: int
     path: int
     time_ns: int  # when it entered that state
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """What the process does, or did last, in one sequence of collectives."""
+
+    state: str  # one of CALL_STATES, of the call at `position`
+    position: int  # of the call that this is about, from 1
+    newest: int  # position of the newest call that was entered: more than `position` while an older one is waited for
+    numel: int  # -1 unknown
+    entered_ns: int
+    token: int  # of the region that was open; 0 none
+    lane: int  # id of a definition: {"kind", "ranks", "group", "peer", "from_start"}
+    call: int  # id of a definition: {"op", "dtype", "shape", "root", "reduce", "source"}
+    changed_ns: int  # when it came into its state
+
+    @property
+    def open(self) -> bool:
+        """Whether the process is, or was, in the call or in the wait for it."""
+        return self.state in ("entered", "waiting")
 
 
 @dataclass(frozen=True)

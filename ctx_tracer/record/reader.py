@@ -19,7 +19,8 @@ from ctx_tracer.model import Finding, Identity
 from ctx_tracer.record import layout
 from ctx_tracer.record.entries import Entry, whole_entries
 from ctx_tracer.record.findings import decode_finding
-from ctx_tracer.record.layout import Activity, Definition, Event, Progress
+from ctx_tracer.record.lanes import read_lanes
+from ctx_tracer.record.layout import Activity, Definition, Event, LaneState, Progress
 
 _WORDS = layout.PROGRESS_OFFSET // 8
 _ATTEMPTS = 4  # at reading what a writer may be moving under us
@@ -140,6 +141,8 @@ class RecordReader:
             (index,) = layout.FINDING_PAYLOAD.unpack(payload)
             self._read_findings()
             return layout.FindingEvent(*head, index, self._findings.get(index))
+        if kind == layout.KIND_COLLECTIVE and size == layout.COLLECTIVE_PAYLOAD.size:
+            return layout.CollectiveEvent(*head, *layout.COLLECTIVE_PAYLOAD.unpack(payload))
         named = _named(payload) if kind == layout.KIND_DETAIL else None
         return layout.DetailEvent(*head, *named) if named is not None else None
 
@@ -207,6 +210,10 @@ class RecordReader:
             activities=self._activities(),
             clean_end=self._words[_WORDS + layout.CLEAN_END] == 1,
         )
+
+    def lanes(self) -> List[LaneState]:
+        """What the process does now, or did last, in each sequence of collectives, in the order of their first use."""
+        return read_lanes(self._view)
 
     def _activities(self) -> Tuple[Activity, ...]:
         for _ in range(64):  # the writer needs a microsecond for each change, so a few tries do

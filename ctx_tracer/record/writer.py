@@ -10,11 +10,12 @@ import os
 import struct
 import time
 import weakref
-from typing import Any, Dict, Hashable, List, Mapping
+from typing import Any, Dict, Hashable, List, Mapping, Tuple
 
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.record import layout, mapping
 from ctx_tracer.record.findings import FindingTable, Seen, encode_finding
+from ctx_tracer.record.lanes import Lanes
 from ctx_tracer.record.layout import COUNTER_WORDS, LAST_EVENT, STATE_NUMBERS
 from ctx_tracer.record.plain import encode_named, signed, unsigned
 from ctx_tracer.record.ring import Activities, Area, Ring
@@ -49,6 +50,7 @@ class RecordWriter:
         self._definitions = Area(view, self._page, parts.definitions, layout.DEFINITIONS_USED)
         self._findings = FindingTable(view, Area(view, self._page, parts.findings, layout.FINDINGS_USED))
         self._activities = Activities(view, view.cast("Q"), self._page)
+        self._lanes = Lanes(view)
         self._detail_limit = min(layout.MAX_DETAIL, parts.ring[1] // 4)
         self._turn = Turn(self._lost)
         self._take = self._turn.take
@@ -142,6 +144,26 @@ class RecordWriter:
 
     def _step(self, payload: bytes, now: int) -> None:
         self._event(payload, now, layout.KIND_STEP)
+        self._page[LAST_EVENT] = now
+
+    def collective(self, row: int, state: int, step: int, now: int, fields: Tuple[int, ...]) -> None:
+        """A call of the lane in `row` came into a state of `layout.CALL_STATES`, by number, at `now`: written through.
+
+        `fields` are those of `layout.LaneState` between its state and `changed_ns`. Entering it is an event too.
+        """
+        self._take(self._collective, row, state, step, now, fields)
+
+    def _collective(self, row: int, state: int, step: int, now: int, fields: Tuple[int, ...]) -> None:
+        if state == layout.ENTERED:
+            position, _, numel, _, token, lane, call = fields
+            try:
+                payload = layout.COLLECTIVE_PAYLOAD.pack(lane, call, position, numel, token, step)
+            except struct.error:
+                numbers = signed(63, position, numel, token, step)
+                payload = layout.COLLECTIVE_PAYLOAD.pack(*unsigned(lane, call), *numbers)
+            self._event(payload, now, layout.KIND_COLLECTIVE)
+            self._bump("collectives")
+        self._lanes.write(row, state, now, fields)
         self._page[LAST_EVENT] = now
 
     def detail(self, kind: str, data: Mapping[str, Any]) -> None:
@@ -258,6 +280,7 @@ class RecordWriter:
         self._turn.over = True
         # The file is unmapped with the last reference to it.
         del self._page, self._signed_page, self._ring, self._definitions, self._findings, self._activities
+        del self._lanes
 
 
 _writers: weakref.WeakSet[RecordWriter] = weakref.WeakSet()

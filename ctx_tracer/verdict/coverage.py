@@ -119,6 +119,9 @@ def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     overflow = total(processes)["signatures_overflow"]
     if overflow:
         said.add(f"facts of {overflow} captures in spans: the signatures of their regions were too many")
+    unplaced = total(processes)["lanes_full"]
+    if unplaced:
+        said.add(f"{unplaced} collectives of groups beyond those that a record has room for")
     world = max((p.end.identity.world_size for p in processes), default=0)
     missing = sorted(set(range(world)) - {p.end.identity.rank for p in processes})
     if missing:

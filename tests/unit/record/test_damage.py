@@ -127,7 +127,7 @@ def test_a_truncated_copy_is_refused(original, tmp_path_factory, size):
         (b"", "only 0 bytes"),
         (b"PK\x03\x04" * 50_000, "not a record"),
         (bytes(layout.MIN_SIZE), "not finished yet"),
-        (layout.MAGIC + (99).to_bytes(4, "little") + bytes(layout.MIN_SIZE), "layout version 99; this reader knows 1"),
+        (layout.MAGIC + (99).to_bytes(4, "little") + bytes(layout.MIN_SIZE), "layout version 99; this reader knows 2"),
     ],
 )
 def test_what_is_no_record_is_named(tmp_path, content, reason):

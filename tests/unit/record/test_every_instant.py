@@ -3,15 +3,16 @@
 import contextlib
 import dis
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ctx_tracer.model import Finding, Region
-from ctx_tracer.record import entries, findings, reader, ring, turn, writer
+from ctx_tracer.record import entries, findings, lanes, layout, reader, ring, turn, writer
 from ctx_tracer.record.reader import RecordReader
 
-WRITER = {module.__file__ for module in (findings, ring, turn, writer)}
+WRITER = {module.__file__ for module in (findings, lanes, ring, turn, writer)}
 READER = {module.__file__ for module in (entries, reader)}
 # After these CPython, from 3.10 on, looks whether a signal has come.
 SIGNALS_AFTER = ("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")
@@ -57,6 +58,8 @@ OPERATIONS = {
     "define": lambda w: w.define("path", {"name": "layers.3"}),
     "finding": lambda w: w.finding(Finding("CT105", region=Region("layers.3"), first_step=4)),
     "add": lambda w: w.add("packs", 3),
+    "collective": lambda w: w.collective(2, layout.ENTERED, 4, 5, (7, 7, 8, 5, 1, 2, 3)),
+    "collective returns": lambda w: w.collective(2, layout.RETURNED, 4, 6, (6, 6, 8, 5, 1, 2, 3)),
     "set_progress": lambda w: w.set_progress(9, 8, 7),
     "close": lambda w: w.close(),
 }
@@ -72,6 +75,7 @@ def state(writer):
         "findings": reader.findings(),
         "counters": reader.counters(),
         "activities": [(a.state, a.token) for a in progress.activities],
+        "lanes": [replace(lane, changed_ns=0) for lane in reader.lanes()],
         "words": (progress.step, progress.micro_batch, progress.phase, progress.clean_end),
     }
     reader.close()
@@ -85,6 +89,7 @@ def test_a_look_between_any_two_instructions_sees_the_state_before_or_after(new_
     writer.region("capturing", 1, 0, 0, 0, 0, 0, 0)
     writer.define("path", {"name": "layers.0"})
     writer.finding(Finding("CT101"))
+    writer.collective(2, layout.WAITING if filling else layout.ISSUED, 4, 5, (6, 6, 8, 5, 1, 2, 3))
     fill(writer, filling)
     before = state(writer)
     moments = []
@@ -101,10 +106,10 @@ def test_a_look_between_any_two_instructions_sees_the_state_before_or_after(new_
     polled += live.poll()
     assert live.lost == lost
     assert [event.seq for event in polled] == list(range(lost + 1, after["events"][-1][0] + 1))
-    assert len(moments) > 50
+    assert len(moments) > 40
     assert after != before
     for moment in moments:
-        for part in ("definitions", "findings", "counters", "activities"):
+        for part in ("definitions", "findings", "counters", "activities", "lanes"):
             assert moment[part] in (before[part], after[part])
         for word, old, new in zip(moment["words"], before["words"], after["words"], strict=True):
             assert word in (old, new)

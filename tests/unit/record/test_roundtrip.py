@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ctx_tracer.model import Facts, Finding, Identity, Region
 from ctx_tracer.record import layout
-from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
+from ctx_tracer.record.layout import CollectiveEvent, DetailEvent, FindingEvent, LaneState, RegionEvent, StepEvent
 from ctx_tracer.record.reader import RecordReader
 from ctx_tracer.record.writer import RecordWriter
 
@@ -28,6 +28,7 @@ class Account:
     counters: dict = field(default_factory=lambda: dict.fromkeys(layout.COUNTERS, 0))
     progress: tuple[int, int, int] = (0, 0, 0)
     stack: list = field(default_factory=list)
+    lanes: dict = field(default_factory=dict)  # by row
 
     def play(self, operation: tuple) -> None:
         name, *arguments = operation
@@ -56,6 +57,19 @@ class Account:
     def step(self, *fields) -> None:
         self.writer.step(*fields)
         self._event(StepEvent, *fields)
+
+    def collective(self, row, state, step, now, fields) -> None:
+        self.writer.collective(row, state, step, now, fields)
+        position, _, numel, _, token, lane, call = fields
+        if state == layout.ENTERED:
+            self._event(CollectiveEvent, lane, call, position, numel, token, step)
+            self.counters["collectives"] += 1
+        name = layout.CALL_STATES[state]
+        before = self.lanes.get(row)
+        if state != layout.ENTERED and before is not None and before.position == position:
+            self.lanes[row] = replace(before, state=name, changed_ns=now)  # only what becomes of the call
+            return
+        self.lanes[row] = LaneState(name, *fields, changed_ns=now)
 
     def detail(self, kind, data) -> None:
         self.writer.detail(kind, data)
@@ -96,6 +110,7 @@ class Account:
         progress = reader.progress()
         assert (progress.step, progress.micro_batch, progress.phase) == self.progress
         assert [(a.state, a.token, a.path) for a in progress.activities] == self.stack
+        assert reader.lanes() == [lane for _, lane in sorted(self.lanes.items())]
         assert reader.lost == 0
 
 
@@ -150,6 +165,14 @@ operations = st.one_of(
     st.tuples(st.just("define"), words, data),
     st.tuples(st.just("finding"), findings),
     st.tuples(st.just("add"), st.sampled_from(layout.COUNTERS), st.integers(0, 2**40)),
+    st.tuples(
+        st.just("collective"),
+        st.integers(0, layout.MAX_LANES - 1),
+        st.integers(0, len(layout.CALL_STATES) - 1),
+        int64,
+        st.integers(0, 2**62),
+        st.tuples(st.integers(1, 3), *[int64] * 4, uint32, uint32),
+    ),
     st.tuples(st.just("set_progress"), int64, int64, int64),
 )
 
@@ -217,7 +240,7 @@ def test_a_file_that_cannot_be_is_an_oserror_and_leaves_nothing(tmp_path, size, 
 def test_the_areas_of_a_file_lie_side_by_side(size):
     parts = layout.areas(size)
     places = [parts.definitions, parts.findings, parts.ring]
-    assert places[0][0] == layout.TABLE_OFFSET + layout.TABLE_SIZE
+    assert places[0][0] == layout.LANES_OFFSET + layout.LANES_SIZE
     assert [start + span for start, span in places] == [places[1][0], places[2][0], parts.size]
     assert parts.size % layout.PAGE == 0
     assert size <= parts.size < size + layout.PAGE
