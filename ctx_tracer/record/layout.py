@@ -73,6 +73,10 @@ COUNTERS = (
     "own_ns",
     "collectives",
     "lanes_full",
+    "ctx_applied",
+    "ctx_saved",
+    "ctx_read",
+    "ctx_slots_compared",
 )
 COUNTER_WORDS = {name: COUNTERS_WORD + i for i, name in enumerate(COUNTERS)}
 

@@ -29,6 +29,9 @@ _COMPARED = {
     HYBRID: "inputs, outputs, buffers (hybrid mode)",
 }
 
+# No replay: nothing of them counts as replayed, and a job that has nothing else stays undecided.
+_CTX = "what PyLayers outside recompute saved and read back"
+
 
 def total(processes: Sequence[ProcessRecord]) -> Counter[str]:
     """The counters of all processes, added up."""
@@ -47,6 +50,7 @@ def coverage(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
         "regions_captured": counters["regions_captured"],
         "regions_replayed": counters["regions_replayed"],
         "slots_compared": counters["slots_compared"],
+        "ctx": {name: counters[f"ctx_{name}"] for name in ("applied", "saved", "read", "slots_compared")},
         "framework_behaviour": dict(sorted(behaviour.items())),
         "not_observed": _not_observed(processes),
     }
@@ -88,6 +92,8 @@ def scope(processes: Sequence[ProcessRecord]) -> str:
     """What a match speaks of."""
     modes = {d.data.get("mode") for p in processes for d in p.end.definitions.values() if d.kind == "path"}
     compared = [words for mode, words in _COMPARED.items() if mode in modes]
+    if total(processes)["ctx_slots_compared"]:
+        compared.append(_CTX)
     return "; ".join([*compared, "values on sampled steps"]) if compared else "nothing"
 
 
@@ -116,6 +122,7 @@ def _unseen(process: ProcessRecord) -> list[str]:
 
 def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     said = {sentence for p in processes for sentence in p.not_observed}
+    said |= {d.data["what"] for p in processes for d in p.end.definitions.values() if d.kind == "not_observed"}
     overflow = total(processes)["signatures_overflow"]
     if overflow:
         said.add(f"facts of {overflow} captures in spans: the signatures of their regions were too many")

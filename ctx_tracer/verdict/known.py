@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctx_tracer.model import Finding
+from ctx_tracer.model import CTX, Finding
 
 Version = tuple[int, int, int]
 
@@ -96,7 +96,7 @@ def _holds(condition: Condition, finding: Finding) -> bool:
     mode = finding.region.mode if finding.region else last_region.get("mode")
     return (
         finding.rule in condition.rules
-        and (not condition.modes or mode in condition.modes)
+        and (mode in condition.modes if condition.modes else mode != CTX)  # they are faults of recompute
         and (not condition.differs or bool(set(condition.differs) & set(finding.differs)))
         and (condition.distributed is None or condition.distributed == _distributed(finding))
         and (condition.served is None or condition.served == (finding.served is not None))

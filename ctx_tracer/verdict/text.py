@@ -66,6 +66,12 @@ def lines(report: Report) -> list[str]:
         f"{covered['regions_replayed']} replayed, {_count(covered['slots_compared'], 'slot')} compared; "
         f"scope: {report['scope']}"
     )
+    own = covered.get("ctx") or {}
+    if own.get("read"):
+        text.append(
+            f"seen of PyLayers outside recompute: {own['applied']} applied, {own['read']} looked at when their "
+            f"backward read what they had saved, {_count(own['slots_compared'], 'tensor')} compared"
+        )
     text += [f"not decided: {reason}" for reason in report["undecided"]]
     text += [f"not observed: {what}" for what in covered["not_observed"]]
     text += suppression_lines(report)

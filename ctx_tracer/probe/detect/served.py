@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, FrozenSet, List, MutableMapping, NamedTuple, Optional, Tuple
 from weakref import WeakKeyDictionary
 
+from ctx_tracer import model
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
 from ctx_tracer.probe.detect.reads import names_used
 from ctx_tracer.probe.detect.values import CAPTURED_VALUES
@@ -68,21 +69,23 @@ class ServedCheck:
 
     def check(self, saved: Saved, served: List[Any]) -> None:
         """Compare `served` with what was captured in the same slots."""
-        region = saved.region
         if len(served) != saved.slots:
             self._session.record.add("slots_not_compared", saved.slots)
             return
         for offset, tensor in enumerate(served):
-            slot = saved.first_slot + offset
-            before, after = region.captured[slot], self._session.observer.read(tensor)
-            if before is NOTHING or after is NOTHING:
-                continue
-            if before.placements is not None:
-                self._lost_state(saved, slot, before, after, tensor)
-            elif before.strides != after.strides:
-                self._lost_strides(saved, slot, before, after, tensor)
-            if before.parameter is not None:
-                self._lost_identity(saved, slot, before, after, tensor)
+            self.compare(saved, saved.first_slot + offset, tensor)
+
+    def compare(self, saved: Saved, slot: int, tensor: Any) -> None:
+        """Compare what was served with what was captured in one slot of the region."""
+        before, after = saved.region.captured[slot], self._session.observer.read(tensor)
+        if before is NOTHING or after is NOTHING:
+            return
+        if before.placements is not None:
+            self._lost_state(saved, slot, before, after, tensor)
+        elif before.strides != after.strides:
+            self._lost_strides(saved, slot, before, after, tensor)
+        if before.parameter is not None:
+            self._lost_identity(saved, slot, before, after, tensor)
 
     def _lost_state(self, saved: Saved, slot: int, before: Observation, after: Observation, tensor: Any) -> None:
         session, region = self._session, saved.region
@@ -104,6 +107,7 @@ class ServedCheck:
                 produced=self._produced(region, slot),
                 served=named_facts(session, after, has_grad=grads(tensor)[0]),
                 differs=tuple(differs),
+                remedy=_remedy(region),
             )
 
     def _lost_strides(self, saved: Saved, slot: int, before: Observation, after: Observation, tensor: Any) -> None:
@@ -125,6 +129,7 @@ class ServedCheck:
             produced=self._produced(region, slot),
             served=named_facts(session, after),
             differs=("strides",),
+            remedy=_remedy(region),
         )
 
     def _lost_identity(self, saved: Saved, slot: int, before: Observation, after: Observation, tensor: Any) -> None:
@@ -146,6 +151,7 @@ class ServedCheck:
                 produced=self._produced(region, slot),
                 served=named_facts(session, after, has_grad=now[0], has_main_grad=now[1]),
                 differs=tuple("has_" + name for name in used),
+                remedy=_remedy(region),
             )
         if before.stop_gradient is False and after.stop_gradient and before.parameter is not None:
             looks = reads.stop_gradient or self._needs_itself(before.parameter, tensor, reads.foreign)
@@ -190,6 +196,7 @@ class ServedCheck:
             produced=self._produced(one.region, one.slot),
             served=named_facts(session, one.after, has_grad=one.after_grads[0], has_main_grad=one.after_grads[1]),
             differs=("stop_gradient",),
+            remedy=_remedy(one.region),
             severity="error" if without and one.looks else "warning",
             detail={"effect": "no_gradient" if without else "looks_at_stop_gradient"},
         )
@@ -210,6 +217,16 @@ class ServedCheck:
             reads = _Reads((names.read | names.written) & _GRADS, "stop_gradient" in names.read, frozenset(foreign))
             self._reads[py_layer] = reads
         return reads
+
+
+def _remedy(region: Region) -> Optional[str]:
+    """Outside recompute, of which the catalogue speaks, what is served is what a pair of the program's own gives."""
+    if region.path.mode != model.CTX:
+        return None
+    return (
+        "The pair of saved_tensors_hooks around this PyLayer gives back a copy: let unpack return the tensor itself, "
+        "or keep it on ctx as an attribute (ctx.weight = w)."
+    )
 
 
 def _has(tensor: Any, name: str) -> bool:

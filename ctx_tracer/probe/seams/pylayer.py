@@ -1,12 +1,19 @@
-"""PyLayers: what a ctx saves inside a recomputed block, what it is handed back, and who hands back its input."""
+"""PyLayers: what a ctx saves, what it is handed back, and who hands back its input.
+
+A ctx keeps what it saves in `container`, an attribute of Paddle's C type. Patching that reaches everything that ends
+there: `save_for_backward` and `saved_tensor`, a subclass that overrides them, and code that uses `container` itself.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, List, NamedTuple, Optional, Tuple
+import sys
+from types import FrameType
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call
+from ctx_tracer.probe.detect.ctx import CtxCheck, Kept
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.detect.returned import ReturnedCheck
 from ctx_tracer.probe.detect.served import Saved, ServedCheck
@@ -18,19 +25,19 @@ from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.seams.reentrant import REGION, recompute_layers
 from ctx_tracer.probe.session import Session
 
-_SAVED = "_ctx_tracer_saved"  # on the ctx: a Saved
+_SAVED = "_ctx_tracer_saved"  # on the ctx: a Saved inside a recomputed block's capture, else a Kept
 
 
 class _Applied(NamedTuple):
     """A PyLayer being applied inside a region."""
 
-    region: Region
+    region: Optional[Region]
     position: int  # among the region's PyLayers in this pass
-    saved: Saved
+    saved: Union[Saved, Kept, None]
 
 
 class PyLayerSeam:
-    """Wraps `PyLayer.apply` and the two methods of its ctx."""
+    """Wraps `PyLayer.apply` and the `container` of its ctx."""
 
     def __init__(self, session: Session, lifecycle: Lifecycle, failed: FailedCheck) -> None:
         self._session = session
@@ -39,33 +46,33 @@ class PyLayerSeam:
         self._served = ServedCheck(session)
         self._skipped = SkippedCheck(session)
         self._returned = ReturnedCheck(session)
+        self._ctx = CtxCheck(session, self._served)
 
     def patch(self, paddle: Any, patches: Patches, guard: Guard) -> None:
-        """Patch `PyLayer.apply`, `PyLayerContext.save_for_backward` and `.saved_tensor`."""
+        """Patch `PyLayer.apply` and, on the class of every ctx, `container`."""
         self._patch_apply(paddle, patches, guard)
-        context = paddle.autograd.py_layer.PyLayerContext
-        original_save, original_saved = context.save_for_backward, context.saved_tensor
+        context = paddle.autograd.py_layer.PyLayerBackward
+        container = context.container  # a descriptor of C's, unless another tool was here before us
+        original_set, original_get = container.__set__, container.__get__
         saving, serving, held = guard(self._saving), guard(self._serving), guard(self._held)
         thread = self._session.thread
 
-        @functools.wraps(original_save)
-        def save_for_backward(this: Any, *tensors: Any) -> None:
-            saving(this)
-            original_save(this, *tensors)
+        def save(this: Any, tensors: Any) -> None:
+            if thread.applying:
+                saving(this, tensors)
+            original_set(this, tensors)
 
-        @functools.wraps(original_saved)
-        def saved_tensor(this: Any) -> Any:
-            tensors = original_saved(this)
-            saved = getattr(this, _SAVED, None)
-            region = getattr(this, REGION, None)
+        def saved(this: Any) -> Any:
+            tensors = original_get(this, type(this))
+            own = this.__dict__
+            region = own.get(REGION)
             if region is not None:
                 held(this, region, tensors)
-            elif saved is not None or thread.consuming is not None:
-                serving(this, saved, tensors)
+            elif _SAVED in own or thread.consuming is not None:
+                serving(this, own.get(_SAVED), tensors)
             return tensors
 
-        patches.set(context, "save_for_backward", save_for_backward)
-        patches.set(context, "saved_tensor", saved_tensor)
+        patches.set(context, "container", property(saved, save))
 
     def _patch_apply(self, paddle: Any, patches: Patches, guard: Guard) -> None:
         py_layer = paddle.autograd.PyLayer
@@ -74,6 +81,7 @@ class PyLayerSeam:
         recompute = frozenset(owner for owner, _ in recompute_layers())
         before, after, raised = guard(self._before), guard(self._after), guard(self._raised)
         around, done = guard(self._before_recompute), guard(self._after_recompute)
+        thread, due = self._session.thread, self._ctx.due
 
         @functools.wraps(py_layer.apply)
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +91,9 @@ class PyLayerSeam:
                 outputs = original(*args, **kwargs)
                 done(outer, outputs)
                 return outputs
-            token = before(cls, args)
+            if not thread.open and not due():
+                return original(*args, **kwargs)
+            token = before(cls, args, sys._getframe(1))
             try:
                 outputs = original(*args, **kwargs)
             except BaseException as error:
@@ -95,30 +105,36 @@ class PyLayerSeam:
 
         patches.set(py_layer, "apply", classmethod(apply))
 
-    # --- a PyLayer of the user's, inside a region ---
+    # --- a PyLayer of the user's ---
 
-    def _before(self, cls: type, args: Tuple[Any, ...]) -> Optional[_Applied]:
+    def _before(self, cls: type, args: Tuple[Any, ...], frame: Optional[FrameType]) -> _Applied:
         thread = self._session.thread
         if not thread.open:
-            return None
+            kept = self._ctx.applying(cls, frame)
+            thread.applying.append(kept)
+            return _Applied(None, 0, kept)
         region = thread.open[-1]
         position = region.py_layers
         region.py_layers += 1
+        saved: Union[Saved, Kept, None] = Saved(region, len(region.captured), cls)
         if region.path.mode != model.HOOK and region.state == "replaying":
             self._returned.replaying(region, cls, position, self._session.tensors(args))
-        saved = Saved(region, len(region.captured), cls)
+            # Its ctx lives until the backward inside the replay reads it, like any outside recompute.
+            saved = self._ctx.applying(cls, frame) if self._ctx.due() else None
         thread.applying.append(saved)
         return _Applied(region, position, saved)
 
     def _after(self, applied: _Applied, cls: type, args: Tuple[Any, ...], outputs: Any) -> None:
         region, position, saved = applied
         self._session.thread.applying.pop()
-        if region.state != "capturing":
+        if type(saved) is Kept:
+            self._ctx.applied(saved)
+        elif region is None or region.state != "capturing":
             return
-        if region.path.mode != model.HOOK:
+        elif region.path.mode != model.HOOK:
             inputs, made = self._session.tensors(args), self._session.tensors((outputs,))
             self._returned.captured(region, cls, position, inputs, made)
-        else:
+        elif type(saved) is Saved:
             saved.slots = len(region.captured) - saved.first_slot
 
     def _raised(self, applied: Optional[_Applied], cls: type, error: BaseException) -> None:
@@ -126,18 +142,24 @@ class PyLayerSeam:
             return
         region, position, _ = applied
         self._session.thread.applying.pop()
-        if region.path.mode != model.HOOK and region.state == "replaying":
+        if region is not None and region.path.mode != model.HOOK and region.state == "replaying":
             self._returned.raised(region, cls, position, error)
 
-    def _saving(self, ctx: Any) -> None:
+    def _saving(self, ctx: Any, tensors: Any) -> None:
         # Only the ctx holds this, never we the ctx: it would live longer than without us, and its tensors with it.
-        applying = self._session.thread.applying
-        if applying and applying[-1].py_layer is ctx._forward_cls:
-            setattr(ctx, _SAVED, applying[-1])
+        saved = self._session.thread.applying[-1]
+        if saved is not None and saved.py_layer is ctx._forward_cls:
+            setattr(ctx, _SAVED, saved)
+            if type(saved) is Kept:
+                self._ctx.saved(saved, self._flat(tensors))
 
-    def _serving(self, ctx: Any, saved: Optional[Saved], tensors: Any) -> None:
-        self._failed.served(ctx._forward_cls, saved.region if saved is not None else None)
-        if saved is not None and saved.slots:
+    def _serving(self, ctx: Any, saved: Union[Saved, Kept, None], tensors: Any) -> None:
+        if type(saved) is Kept:
+            self._ctx.read(saved, self._flat(tensors))
+            if not self._session.thread.backwards:  # no block of hook mode has served anything in this backward
+                return
+        self._failed.served(ctx._forward_cls, saved.region if type(saved) is Saved else None)
+        if type(saved) is Saved and saved.slots:
             self._served.check(saved, self._flat(tensors))
 
     def _held(self, ctx: Any, region: Region, tensors: Any) -> None:
@@ -148,6 +170,8 @@ class PyLayerSeam:
     def _flat(self, tensors: Any) -> List[Any]:
         """In the order in which autograd took them: those of a nested tuple one by one, None as a slot of its own."""
         if type(tensors) in (list, tuple):
+            if not any(type(item) in (list, tuple) for item in tensors):
+                return list(tensors)
             return [tensor for item in tensors for tensor in self._flat(item)]
         return [tensors]
 

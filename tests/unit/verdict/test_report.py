@@ -84,6 +84,7 @@ def test_healthy(healthy: Healthy) -> None:
         "regions_captured": 48,
         "regions_replayed": 48,
         "slots_compared": 480,
+        "ctx": {"applied": 0, "saved": 0, "read": 0, "slots_compared": 0},
         "framework_behaviour": {},
         "not_observed": [],
     }
