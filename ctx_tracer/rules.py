@@ -350,6 +350,52 @@ loss.backward()  # dies by SIGSEGV
         ),
     ),
     Rule(
+        id="CT201",
+        slug="rank-facts-diverged",
+        severity="error",
+        title="Ranks that hold different facts of the same tensor",
+        meaning="Ranks that must agree saved the same tensor with different placements, process mesh, dtype or global shape. Each of them computes with another idea of how the tensor is split, and their collectives mix shards that do not belong together.",
+        cause="A branch on the rank, a flag or a checkpoint that only some ranks have, before the tensor was sharded or cast.",
+        remedy="Make placements, mesh and dtype of the tensor the same on all ranks of its mesh: shard it by one line that every rank runs, and load the same checkpoint with the same settings everywhere.",
+        example="""\
+placements = [dist.Shard(1)] if dist.get_rank() == 0 else [dist.Shard(0)]
+w = dist.shard_tensor(layer.weight, mesh, placements)
+""",
+    ),
+    Rule(
+        id="CT202",
+        slug="rank-regions-diverged",
+        severity="error",
+        title="Ranks that will replay different regions",
+        meaning="A recomputed block holds a collective, and the ranks of its group will not all run it again in backward, or not in the same order. The rank that replays enters the collective alone: it waits for ever, or it meets another collective of the others and gets a wrong value. This is known from the forward pass, before it happens.",
+        cause="An input that needs a gradient on one rank and none on another, recompute switched on for some ranks only, or a block that only some ranks run.",
+        remedy="Give the block the same inputs everywhere: set stop_gradient=False on its input on every rank of the group, and decide whether a block is recomputed without looking at the rank. With use_reentrant=False a block is replayed for its parameters' sake too. Or move the collective out of the recomputed block.",
+        example="""\
+x.stop_gradient = dist.get_rank() == 1  # on rank 1 nothing needs a gradient: it will not replay
+
+def block(x):
+    y = layer(x)
+    dist.all_reduce(y)
+    return y
+
+y = recompute(block, x)  # in backward rank 0 enters the all_reduce alone
+""",
+    ),
+    Rule(
+        id="CT203",
+        slug="rank-collective-mismatch",
+        severity="error",
+        title="Ranks that called different collectives",
+        meaning="At one position of a group's sequence of collectives, ranks called different operations, or the same with another dtype, root, reduction or size, or one rank ended without calling it. The ranks hang, abort, or exchange wrong values.",
+        cause="A branch that depends on the rank or on its data in front of a collective: an extra call, a missing one, or tensors of different sizes.",
+        remedy="Compare the lines that the finding names. Make every rank of the group reach the same collectives in the same order with the same sizes: pad uneven batches, and move logging, saving and evaluation collectives out of branches on the rank.",
+        example="""\
+if dist.get_rank() == 0:
+    dist.broadcast(norm, src=0)  # rank 1 is in all_reduce meanwhile
+dist.all_reduce(loss)
+""",
+    ),
+    Rule(
         id="CT302",
         slug="rank-lost",
         severity="error",
@@ -372,6 +418,19 @@ loss.backward()  # dies by SIGSEGV
         remedy="Read `dropped` in the report: each reason is named and counted. Training is not affected. A guarded fault (guard_faults) is a bug of the tracer: please report it, with the report.",
         example="""\
 # not caused by Paddle code: a run with very many new signatures in one step fills the ring
+""",
+    ),
+    Rule(
+        id="CT305",
+        slug="ranks-configured-differently",
+        severity="warning",
+        title="Ranks that are set up differently",
+        meaning="Ranks of one job differ in a version, in FLAGS, in an environment variable that changes what is computed, or in their recompute settings. They may compute different values, choose other algorithms, or wait for each other with different patience.",
+        cause="A node with another image or environment, a launcher script that exports to some nodes only, or set_flags on some ranks.",
+        remedy="Make the settings that the finding names the same on all ranks: one image, one environment, set_flags called by every rank.",
+        example="""\
+if dist.get_rank() == 0:
+    paddle.set_flags({"FLAGS_cudnn_deterministic": True})  # the other ranks use another algorithm
 """,
     ),
 )

@@ -16,6 +16,7 @@ from ctx_tracer.daemon.observed import Observed
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
+from ctx_tracer.verdict.ranks import Ranks
 from ctx_tracer.verdict.settle import explain
 from ctx_tracer.verdict.suppress import NONE, Suppressions
 
@@ -52,6 +53,7 @@ class Daemon:
         self._unreadable: dict[str, int] = {}  # file name -> looks
         self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
+        self.ranks = Ranks()
         self.known_issues = known_issues.load()
         self.suppressions = suppressions
         for entry in suppressions.expired:
@@ -99,8 +101,11 @@ class Daemon:
             if observed.spans is not None:
                 observed.spans.hurry(now_ns)
         gone = [observed for observed in self.alive if observed.pid in ended]
+        self._tell_of_ranks(now_ns)
         for observed in sorted(gone, key=lambda o: ended[o.pid].time_ns):
             self._end(observed, ended[observed.pid], exits, passed_on)
+        if gone:
+            self._tell_of_ranks(now_ns)
 
     def export_losses(self) -> dict[str, int]:
         """Spans that did not arrive, by reason."""
@@ -135,7 +140,7 @@ class Daemon:
             reader.close()
             self._unreadable[name] = _PATIENCE  # an earlier run's
             return
-        observed = Observed(path, reader, None, self._counts)
+        observed = Observed(path, reader, None, self.ranks.speaker(reader.identity, reader.definitions), self._counts)
         if self._exporter is not None:
             from ctx_tracer.daemon.spans import SpanBuilder
             from ctx_tracer.daemon.telemetry import Telemetry
@@ -166,6 +171,8 @@ class Daemon:
         observed.ended = ended
         observed.stopped = ended.exit is not None and ended.exit.signal in passed_on
         end = observed.end()
+        if observed.speaker is not None:
+            self.ranks.ended(observed.speaker, end.closed)
         findings = [finding for finding in exit_findings(end, self._over) if self._counts(finding)]
         self._over.append(end)
         for finding in findings:
@@ -185,6 +192,16 @@ class Daemon:
             self._announcer.say(f"cannot copy {observed.path} to {directory}: {error.strerror}")
             return
         self.copies.append(target)
+
+    def _tell_of_ranks(self, now_ns: int) -> None:
+        """What differs between ranks, as soon as it does; its spans are those of the first rank it names."""
+        for finding in self.ranks.news():
+            if not self._counts(finding):
+                continue
+            observed = next(o for o in self.processes if o.pid in finding.processes)
+            self._announce(observed, finding)
+            if observed.spans is not None:
+                observed.spans.told(now_ns, finding)
 
     def _announce(self, observed: Observed, finding: Finding) -> None:
         self._announcer.finding(self._explained(observed, finding))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ctx_tracer.model import Finding
     from ctx_tracer.record.layout import Event
     from ctx_tracer.record.reader import RecordReader
+    from ctx_tracer.verdict.speaker import Speaker
 
 # Counters of the record that are sent with every step: what makes a verdict undecided, and two that only say what was
 # not looked at.
@@ -40,6 +41,7 @@ class Observed:
     path: Path
     reader: RecordReader
     spans: SpanBuilder | None
+    speaker: Speaker | None = None  # who it is among the job's ranks; None: nobody
     counts: Callable[[Finding], bool] = _always  # whether a finding is told and sent: not where it is suppressed
     ended: Ended | None = None
     stopped: bool = False  # by a signal that we passed on
@@ -70,6 +72,8 @@ class Observed:
         events = self.reader.poll()
         for event in events:
             self._count(event)
+            if self.speaker is not None:
+                self.speaker.hear(event)
         findings = [finding for finding in findings if self.counts(finding)]
         events = [event for event in events if not isinstance(event, FindingEvent) or self._told(event)]
         fresh = [event.finding for event in events if isinstance(event, FindingEvent) and event.finding is not None]

@@ -16,6 +16,7 @@ from ctx_tracer.model import MATCH, UNDECIDED
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
+from ctx_tracer.verdict.ranks import Ranks
 from ctx_tracer.verdict.report import build_report
 from ctx_tracer.verdict.text import sentence
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     """The report (docs/report.md) as of now."""
     records = [_record_of(observed) for observed in daemon.processes]
-    report = build_report(run, records, daemon.known_issues, daemon.suppressions)
+    report = build_report(run, records, daemon.known_issues, daemon.suppressions, daemon.ranks)
     report["dropped"].update(daemon.export_losses())
     if not daemon.processes:
         report["undecided"] = daemon.problems or why_nothing(run.command, os.environ, daemon.notes())
@@ -44,14 +45,22 @@ def report_of_records(path: Path) -> dict[str, Any]:
     Raises OSError, RecordError for what is no record.
     """
     files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
-    observed = [Observed(file, RecordReader(str(file)), None) for file in files]
+    ranks = Ranks()
+    observed = []
+    for file in files:
+        reader = RecordReader(str(file))
+        observed.append(Observed(file, reader, None, ranks.speaker(reader.identity, reader.definitions)))
     for one in observed:
         one.read({}, lambda _finding: None, last=True)
+    for one in observed:
+        if one.speaker is not None and one.reader.progress().clean_end:
+            ranks.ended(one.speaker, in_good_order=True)
+    ranks.finish()
     if not observed:
         raise RecordError(f"{path} holds no records")
     first = observed[0].reader.identity
     info = RunInfo(first.run, first.attempt, first.command, first.tracer_version, first.started_ns)
-    return build_report(info, [_record_of(one) for one in observed], known_issues.load())
+    return build_report(info, [_record_of(one) for one in observed], known_issues.load(), ranks=ranks)
 
 
 def write_report(path: Path | None, report: Mapping[str, Any]) -> None:

@@ -104,6 +104,10 @@ class SpanBuilder:
                     )
                 )
 
+    def told(self, now_ns: int, finding: Finding) -> None:
+        """A finding that is in no record of a single process."""
+        self._loose.append((now_ns, finding))
+
     def ended(self, exit: Exit | None, now_ns: int, exit_findings: Sequence[Finding], step: int) -> None:  # noqa: A002
         """The process is gone: send what is open, then its `process exit`."""
         self._step = step

@@ -13,6 +13,7 @@ from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.known import KnownIssue
 from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import merge, severity
+from ctx_tracer.verdict.ranks import Ranks
 from ctx_tracer.verdict.settle import settle
 from ctx_tracer.verdict.suppress import NONE, Suppressions
 from ctx_tracer.verdict.text import sentence
@@ -23,11 +24,13 @@ def build_report(
     processes: Sequence[ProcessRecord],
     issues: Iterable[KnownIssue] = (),
     suppressions: Suppressions = NONE,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
-    """The report: JSON-ready. `processes` are all that took part, whatever became of them."""
+    """The report: JSON-ready. `processes` are all that took part, whatever became of them; `ranks` heard them."""
     ends = [process.end for process in processes]
-    findings, suppressed = suppressions.split(merge([*settle(ends, issues), *_lost_observations(processes)]))
-    reasons = undecided(processes)
+    across = ranks.findings() if ranks is not None else []
+    findings, suppressed = suppressions.split(merge([*settle(ends, issues, across), *_lost_observations(processes)]))
+    reasons = [*undecided(processes), *(ranks.undecided() if ranks is not None else ())]
     versions = sorted({end.identity.paddle_version for end in ends if end.identity.paddle_version})
     report: dict[str, Any] = {
         "version": REPORT_VERSION,

@@ -16,9 +16,11 @@ def explain(finding: Finding, issues: Iterable[KnownIssue], paddle_version: str)
     return annotate(translate(finding), issues, paddle_version)
 
 
-def settle(processes: Sequence[ProcessEnd], issues: Iterable[KnownIssue]) -> list[Finding]:
-    """The findings of all processes of a job, worst first."""
+def settle(
+    processes: Sequence[ProcessEnd], issues: Iterable[KnownIssue], across: Iterable[Finding] = ()
+) -> list[Finding]:
+    """The findings of all processes of a job, and those `across` its ranks, worst first."""
     known = tuple(issues)
     versions = {p.identity.pid: p.identity.paddle_version for p in processes}
-    found = [f for p in processes for f in p.findings] + all_exit_findings(processes)
+    found = [f for p in processes for f in p.findings] + all_exit_findings(processes) + [*across]
     return merge(explain(f, known, versions.get(f.processes[0], "") if f.processes else "") for f in found)

@@ -43,8 +43,12 @@ def test_the_rules_of_this_version() -> None:
         "CT117": "context-not-restored",
         "CT118": "replayed-twice",
         "CT119": "strided-view-saved",
+        "CT201": "rank-facts-diverged",
+        "CT202": "rank-regions-diverged",
+        "CT203": "rank-collective-mismatch",
         "CT302": "rank-lost",
         "CT304": "observations-dropped",
+        "CT305": "ranks-configured-differently",
     }
 
 

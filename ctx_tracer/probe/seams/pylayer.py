@@ -186,4 +186,8 @@ class PyLayerSeam:
         thread = self._session.thread
         region, thread.last_reentrant = thread.last_reentrant, None if token is None else token[1]
         if region is not None and token is not None:
-            self._skipped.captured(region, self._session.tensors((outputs,)), token[0])
+            made = self._session.tensors((outputs,))
+            self._skipped.captured(region, made, token[0])
+            if not token[0] or all(output.stop_gradient for output in made):
+                why = "none of its inputs needs a gradient" if token[0] else "it ran without gradients"
+                self._session.record.detail("not_replayed", {"token": region.token, "why": why})

@@ -1,0 +1,167 @@
+"""What ranks must agree on without having met: facts of the same tensor (CT201), and how they are set up (CT305)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from ctx_tracer.model import Finding, Region
+from ctx_tracer.verdict.collectives import minority
+from ctx_tracer.verdict.speaker import Speaker
+from ctx_tracer.verdict.words import ranks_in_words
+
+_MOST_SETTINGS = 4  # named in the sentence; the finding has them all
+# Of a distributed tensor all of these are the job's; of a dense one the shape may be a hand-made shard's.
+_OF_A_MESH = ("placements", "process_mesh", "dtype", "shape")
+
+
+def facts_findings(speakers: Sequence[Speaker]) -> list[Finding]:
+    """CT201: the first capture of a path, slot by slot, over the ranks that hold the same tensors."""
+    slots: dict[tuple[str, str, int], dict[int, tuple[Mapping[str, Any], Speaker, Mapping[str, Any]]]] = {}
+    for speaker in speakers:
+        seen: set[int] = set()
+        for signature in speaker.definitions("signature"):
+            number = signature.data.get("path", 0)
+            if number in seen:
+                continue
+            seen.add(number)
+            path = speaker.definition(number)
+            for index, facts in enumerate(signature.data.get("slots") or ()):
+                key = (str(path.get("name")), str(path.get("mode")), index)
+                slots.setdefault(key, {})[speaker.rank] = (facts, speaker, path)
+    found = []
+    for (name, mode, index), by_rank in slots.items():
+        finding = _slot(Region(name, 0, None, mode), index, by_rank)
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def _slot(
+    region: Region, index: int, by_rank: Mapping[int, tuple[Mapping[str, Any], Speaker, Mapping[str, Any]]]
+) -> Finding | None:
+    comparable = _comparable({rank: facts for rank, (facts, _, _) in by_rank.items()})
+    if len(comparable) < 2:
+        return None
+    fields = _OF_A_MESH if any("process_mesh" in facts for facts in comparable.values()) else ("dtype",)
+    said: dict[Hashable, list[int]] = {}
+    for rank, facts in sorted(comparable.items()):
+        said.setdefault(tuple(_plain(facts.get(field)) for field in fields), []).append(rank)
+    if len(said) < 2:
+        return None
+    odd = minority(said)
+    ranks = odd or sorted(comparable)
+    majority = comparable[next(rank for rank in sorted(comparable) if rank not in odd)] if odd else None
+    one = comparable[ranks[0]]
+    other = majority if majority is not None else comparable[ranks[-1]]
+    differs = tuple(field for field in fields if _plain(one.get(field)) != _plain(other.get(field)))
+    what = one.get("name") or f"slot {index} of {region.name}"
+    values = " and ".join(
+        f"{ranks_in_words(members)} {'has' if len(members) == 1 else 'have'} "
+        f"{', '.join(_word(comparable[members[0]].get(field)) for field in differs)}"
+        for members in list(said.values())[:3]
+    )
+    speaker, path = by_rank[ranks[0]][1:]
+    return Finding(
+        "CT201",
+        ranks=tuple(ranks),
+        processes=tuple(by_rank[rank][1].identity.pid for rank in ranks),
+        region=Region(region.name, 0, path.get("source"), region.mode),
+        slot=index,
+        tensor={"name": one.get("name"), "layer": one.get("layer"), "role": one.get("role")},
+        first_step=0,
+        differs=differs,
+        captured=dict(one),
+        message=f"Ranks differ in {' and '.join(differs)} of {what}: {values}.",
+        detail={
+            "majority": dict(majority) if majority is not None else None,
+            "ranks": [{"ranks": members, **dict(comparable[members[0]])} for members in said.values()],
+            "step_of_rank": speaker.step,
+        },
+    )
+
+
+def _comparable(facts: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Mapping[str, Any]]:
+    """The ranks whose tensors must be one and the same.
+
+    A distributed tensor's are those of its mesh. A dense parameter is the same one only where its name and its shape
+    are; of other dense tensors nothing is known: other lengths, stages and experts are right.
+    """
+    meshes = {rank: _ranks_of(one["process_mesh"]) for rank, one in facts.items() if one.get("process_mesh")}
+    if meshes:
+        members = {rank for mesh in meshes.values() for rank in mesh if rank in facts}
+        together = {rank for rank in members if rank in meshes and rank in meshes[rank]}
+        first = meshes[min(together)] if together else frozenset()
+        return {rank: facts[rank] for rank in together if rank in first or meshes[rank] & first}
+    named: dict[Hashable, dict[int, Mapping[str, Any]]] = {}
+    for rank, one in facts.items():
+        if one.get("role") == "parameter" or one.get("name"):
+            named.setdefault((one.get("name"), _plain(one.get("shape"))), {})[rank] = one
+    return max(named.values(), key=len, default={})
+
+
+def _ranks_of(mesh: str) -> frozenset[int]:
+    """Of `[[0, 1], [2, 3]] dp, mp` the ranks."""
+    return frozenset(int(number) for number in re.findall(r"\d+", mesh[: mesh.rfind("]") + 1]))
+
+
+def configuration_findings(speakers: Sequence[Speaker]) -> list[Finding]:
+    """CT305: settings that differ between ranks of one job."""
+    settings = {s.rank: flat(s.definitions("environment")[-1].data) for s in speakers if s.definitions("environment")}
+    if len(settings) < 2:
+        return []
+    names = sorted({name for one in settings.values() for name in one})
+    differing: dict[str, dict[Hashable, list[int]]] = {}
+    for name in names:
+        said: dict[Hashable, list[int]] = {}
+        for rank, one in sorted(settings.items()):
+            said.setdefault(_plain(one.get(name)), []).append(rank)
+        if len(said) > 1:
+            differing[name] = said
+    if not differing:
+        return []
+    odd = sorted({rank for said in differing.values() for rank in minority(said)})
+    ranks = odd or sorted(settings)
+    told = [
+        f"{name} is {' and '.join(f'{_word(value)} on {ranks_in_words(of)}' for value, of in list(said.items())[:3])}"
+        for name, said in list(differing.items())[:_MOST_SETTINGS]
+    ]
+    more = f"; and {len(differing) - _MOST_SETTINGS} more" if len(differing) > _MOST_SETTINGS else ""
+    return [
+        Finding(
+            "CT305",
+            ranks=tuple(ranks),
+            processes=tuple(s.identity.pid for s in speakers if s.rank in ranks),
+            first_step=0,
+            differs=tuple(list(differing)[:32]),
+            message=f"Ranks are set up differently: {'; '.join(told)}{more}.",
+            detail={
+                "settings": {
+                    name: [{"value": value, "ranks": of} for value, of in said.items()]
+                    for name, said in list(differing.items())[:32]
+                }
+            },
+        )
+    ]
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`."""
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            found.update(flat(value, f"{prefix}{name}."))
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def _plain(value: Any) -> Hashable:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(str, value))}]"
+    return "not set" if value is None else str(value)

@@ -1,0 +1,139 @@
+"""One process among its ranks: what it has said so far, and what that means for the regions it has open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctx_tracer.model import CAPTURED, HOOK, REPLAYING, Identity, Region
+from ctx_tracer.record.layout import CollectiveEvent, Definition, DetailEvent, Event, RegionEvent, StepEvent
+
+Kind = tuple[str, str, str]  # "replay", "again" (will be replayed) or "once"; the region's name and mode
+ONCE: Kind = ("once", "", "")
+UNKNOWN: Kind = ("unknown", "", "")  # of a region whose beginning was lost
+NOT_REPLAYED = "not_replayed"  # detail of a record: a captured region that autograd did not take
+
+
+@dataclass
+class Held:
+    """A region that is open, and the collectives entered while its forward ran."""
+
+    region: Region
+    step: int
+    micro_batch: int
+    again: bool | None = None  # whether it will be replayed; None: not known yet
+    why_not: str | None = None
+    replaying: bool = False
+    calls: list[CollectiveEvent] = field(default_factory=list)  # until it is known whether it will be replayed
+
+
+# Told of a collective with the region it is in, and of what became known of it.
+OnCall = Callable[["Speaker", CollectiveEvent, "Held | None"], None]
+OnKind = Callable[["Speaker", CollectiveEvent, Kind, "Held | None"], None]
+
+
+class Speaker:
+    """Follows the events of one record, in their order."""
+
+    def __init__(
+        self, identity: Identity, definitions: Callable[[], Mapping[int, Definition]], on_call: OnCall, on_kind: OnKind
+    ) -> None:
+        self.identity = identity
+        self.rank = identity.rank
+        self.ended: bool | None = None  # whether in good order; None: it runs
+        self.step = 0
+        self.paths: set[tuple[str, str]] = set()  # names and modes of the regions it has captured
+        self._definitions = definitions
+        self._known: Mapping[int, Definition] = {}
+        self._on_call = on_call
+        self._on_kind = on_kind
+        self._held: dict[int, Held] = {}  # by token
+        self._unsettled: Held | None = None  # captured last: the next event shows that it will be replayed
+        self._seq = 0
+
+    def definition(self, number: int) -> Mapping[str, Any]:
+        """What an id of its record stands for; empty where that is not known."""
+        if number not in self._known:
+            self._known = self._definitions()
+        known = self._known.get(number)
+        return known.data if known is not None else {}
+
+    def definitions(self, kind: str) -> list[Definition]:
+        """All its definitions of a kind, in their order."""
+        self._known = self._definitions()
+        return [d for d in self._known.values() if d.kind == kind]
+
+    def count_definitions(self) -> int:
+        """How many definitions its record has by now."""
+        self._known = self._definitions()
+        return len(self._known)
+
+    def hear(self, event: Event) -> None:
+        """The next event of its record."""
+        if event.seq != self._seq + 1:  # events were lost: what it is in the middle of is not known any more
+            self._held.clear()
+            self._unsettled = None
+        self._seq = event.seq
+        if isinstance(event, DetailEvent):
+            held = self._held.get(event.data.get("token", 0)) if event.kind == NOT_REPLAYED else None
+            if held is not None:
+                self._settle(held, False, event.data.get("why"))
+            return
+        if self._unsettled is not None:  # its forward is behind the process, and nothing said that it was in vain
+            self._settle(self._unsettled, True)
+        if isinstance(event, RegionEvent):
+            self._region(event)
+        elif isinstance(event, CollectiveEvent):
+            self._call(event)
+        elif isinstance(event, StepEvent):
+            self.step = event.step + 1
+            # What was captured before and never replayed (an evaluation, a discarded output) will not be.
+            past = [token for token, held in self._held.items() if held.step < event.step and not held.replaying]
+            for token in past:
+                del self._held[token]
+
+    def _region(self, event: RegionEvent) -> None:
+        self.step = event.step
+        held = self._held.get(event.token)
+        if event.state == "capturing":
+            path = self.definition(event.path)
+            region = Region(str(path.get("name")), event.ordinal, path.get("source"), str(path.get("mode")))
+            self.paths.add((region.name, region.mode))
+            self._held[event.token] = Held(region, event.step, event.micro_batch)
+        elif held is None:
+            return
+        elif event.state == CAPTURED:
+            if held.region.mode == HOOK:
+                self._settle(held, event.slots > 0, "it saved nothing for the backward")
+            else:
+                self._unsettled = held
+        elif event.state == REPLAYING:
+            held.replaying = True
+        elif event.state in ("done", "failed"):
+            del self._held[event.token]
+
+    def _settle(self, held: Held, again: bool, why_not: str | None = None) -> None:
+        if held is self._unsettled:
+            self._unsettled = None
+        if held.again is not None:
+            return
+        held.again = again
+        held.why_not = None if again else why_not
+        kind = ("again", held.region.name, held.region.mode) if again else ONCE
+        calls, held.calls = held.calls, []
+        for event in calls:
+            self._on_kind(self, event, kind, held)
+
+    def _call(self, event: CollectiveEvent) -> None:
+        held = self._held.get(event.token) if event.token else None
+        self._on_call(self, event, held)
+        if held is None:
+            self._on_kind(self, event, UNKNOWN if event.token else ONCE, None)
+        elif held.replaying:
+            self._on_kind(self, event, ("replay", held.region.name, held.region.mode), held)
+        elif held.again is not None:
+            kind = ("again", held.region.name, held.region.mode) if held.again else ONCE
+            self._on_kind(self, event, kind, held)
+        else:
+            held.calls.append(event)
