@@ -62,14 +62,17 @@ def is_helper_of_rank(directory: Path, rank: str | None) -> bool:
     return rank is not None and (directory / f"rank-{int(rank)}.pid-{os.getppid()}.ctxrec").exists()
 
 
-def attempt_of(directory: Path, rank: int, environment: Mapping[str, str]) -> int:
-    """Which restart of this rank this is, counted from 0.
+def attempt_of(
+    directory: Path, rank: int, environment: Mapping[str, str], pid: int | None = None, parent: int | None = None
+) -> int:
+    """Which restart of this rank the process is, counted from 0; without `pid` and `parent`, this process.
 
     Paddle's launcher restarts ranks in place and leaves no trace of it in their environment, so the records that this
     rank left before are counted, and a live rank of the same launcher that already knows a higher number is believed.
     """
     from ctx_tracer.record.reader import RecordReader
 
+    pid, parent = pid or os.getpid(), parent or os.getppid()
     earlier = int(environment.get("CTX_TRACER_ATTEMPT") or 0)
     attempt = earlier
     for path in sorted(directory.glob(RECORDS)):
@@ -81,9 +84,11 @@ def attempt_of(directory: Path, rank: int, environment: Mapping[str, str]) -> in
         reader.close()
         if identity.forked_from is not None:
             continue
-        if identity.rank == rank:
+        if identity.pid == pid:  # watched before, and then no longer
+            attempt = max(attempt, identity.attempt)
+        elif identity.rank == rank:
             attempt = max(attempt, identity.attempt + 1)
-        elif identity.parent_pid == os.getppid() and Path(f"/proc/{identity.pid}").exists():
+        elif identity.parent_pid == parent and Path(f"/proc/{identity.pid}").exists():
             attempt = max(attempt, identity.attempt)
     return attempt
 

@@ -27,14 +27,21 @@ def instrument(*, collector: str | None = None, record_dir: str | None = None, r
     rank = environment.get("PADDLE_TRAINER_ID")
     # All ranks of a launcher on this node are one run; each of them has to come to the same name by itself.
     starter = os.getppid() if rank is not None else os.getpid()
-    began_s, name = _start_of(starter)
+    began_s, name = start_of(starter)
     given = record_dir or environment.get("CTX_TRACER_RECORD_DIR")
     try:
         run = run_id(environment, otherwise=name)
         directory = make_record_dir(run, Path(given) if given else None)
         if not probe.install(str(directory), run, attempt_of(directory, int(rank or 0), environment)):
             return False
-        spawn(str(directory), collector, report, since_ns=int(began_s * 1e9), discard=given is None)
+        spawn(
+            str(directory),
+            collector,
+            report,
+            parent=os.getpid(),
+            since_ns=int(began_s * 1e9),
+            discard=given is None,
+        )
     except (UnusableDirectoryError, ValueError) as error:
         probe.warn(f"not tracing: {error}")
         return False
@@ -43,7 +50,7 @@ def instrument(*, collector: str | None = None, record_dir: str | None = None, r
     return True
 
 
-def _start_of(pid: int) -> tuple[float, str]:
+def start_of(pid: int) -> tuple[float, str]:
     """When a process began, in seconds since the epoch, and a name for it like `20261130-2212-7f3a`."""
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     ticks = int(fields[19])  # field 22 of the whole line: since the machine started

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+
+from ctx_tracer.cli.command import Collector, Json
+from ctx_tracer.cli.command import Command as _Command
+from ctx_tracer.cli.live import live
 
 app = typer.Typer(
     name="ctx-tracer",
@@ -19,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+app.add_typer(live)
 
 
 class FailOn(str, Enum):
@@ -42,16 +47,6 @@ class State(str, Enum):
 
     FIRING = "firing"
     RESOLVED = "resolved"
-
-
-class _Command(TyperCommand):
-    """Help without the braces and the Python types that typer gives to arguments."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
-
-    def get_help(self, ctx: Any) -> str:
-        return re.sub(r" <(?:list\[)?\w+\]?>", lambda found: " " * len(found[0]), super().get_help(ctx))
 
 
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -89,19 +84,6 @@ def everywhere(
     ] = False,
 ) -> None:
     """Watches what Paddle's recompute saves and what its replay gets back."""
-
-
-Collector = Annotated[
-    str | None,
-    typer.Option(
-        "--collector",
-        envvar="CTX_TRACER_COLLECTOR",
-        metavar="URL",
-        help="Address of the collector.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 @app.command(

@@ -5,6 +5,7 @@ Importing this loads the standard library only: `instrument()` calls `spawn` in 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,30 +19,36 @@ def spawn(
     collector: str | None = None,
     report: str | None = None,
     *,
+    parent: int | None = None,
+    log: Path | None = None,
     since_ns: int = 0,
     discard: bool = False,
 ) -> bool:
     """Start the daemon for `record_dir` as a process of its own, if none looks after it yet; whether one was started.
 
-    It looks at records begun at or after `since_ns`, ends after the last process with one, and with `discard` removes
-    the directory where nothing was found. It is nobody's child here, so that a `wait` of the program's own never sees
-    it. Raises OSError where it cannot be started.
+    It looks at records begun at or after `since_ns`, ends after the last process with one and after `parent`, and with
+    `discard` removes the directory where nothing was found. What it has to say goes to the file `log`, else to standard
+    error. It is nobody's child here, so that a `wait` of the program's own never sees it. Raises OSError where it
+    cannot be started.
     """
     lock = try_lock(Path(record_dir))
     if lock is None:
         return False
     os.close(lock)
     command = [sys.executable, "-m", "ctx_tracer.daemon", "--record-dir", record_dir]
-    command += ["--parent", str(os.getpid()), "--since", str(since_ns)]
+    command += ["--since", str(since_ns)]
+    command += ["--parent", str(parent)] if parent else []
     command += ["--collector", collector] if collector else []
     command += ["--report", report] if report else []
     command += ["--discard"] if discard else []
-    subprocess.run(
-        ["/bin/sh", "-c", '"$@" &', "sh", *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # what it has to say goes to standard error
-        start_new_session=True,
-        check=True,
-        env={**os.environ, "CTX_TRACER_DISABLE": "1"},
-    )
+    with contextlib.ExitStack() as files:
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=files.enter_context(log.open("ab")) if log else None,
+            start_new_session=True,
+            check=True,
+            env={**os.environ, "CTX_TRACER_DISABLE": "1"},
+        )
     return True

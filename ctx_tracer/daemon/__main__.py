@@ -1,7 +1,8 @@
 """`python -m ctx_tracer.daemon`: the daemon without `ctx-tracer run` around the job.
 
-Started once a node by `instrument()`, or by hand. It ends two seconds after the last process with a record, or, with
-`--parent`, after that process if it never had one. SIGTERM and SIGINT end it early, with the report.
+Started once a node by `instrument()` and by `ctx-tracer attach`, or by hand. It ends two seconds after the last process
+with a record, ten after the tracer was taken out of the last that lives, and, with `--parent`, not before that process.
+SIGTERM and SIGINT end it early, with the report.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ctx_tracer.verdict.job import RunInfo
 from ctx_tracer.verdict.suppress import NONE, Suppressions
 
 _LINGER_NS = 2_000_000_000  # a restarted rank comes back within this
+_LEAVING_NS = 10_000_000_000  # the interpreter has ended in good order, or the tracer was taken out: who can tell
 _EXPORT_GRACE_S = 7.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -104,11 +106,11 @@ def _follow(daemon: Daemon, parent: int | None) -> None:
     while not list(signals.take(TICK_S)):
         now = time.time_ns()
         daemon.tick(now, {}, set())
-        if daemon.alive or not daemon.expected_gone or (parent is None and not daemon.processes):
+        if daemon.watched or not daemon.expected_gone or (parent is None and not daemon.processes):
             idle_since = None
         elif idle_since is None:
             idle_since = now
-        elif now - idle_since > _LINGER_NS:
+        elif now - idle_since > (_LEAVING_NS if daemon.alive else _LINGER_NS):
             return
 
 

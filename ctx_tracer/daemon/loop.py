@@ -73,6 +73,11 @@ class Daemon:
         return [observed for observed in self.processes if observed.ended is None]
 
     @property
+    def watched(self) -> list[Observed]:
+        """Those of them that the tracer has not been taken out of."""
+        return [observed for observed in self.alive if not observed.reader.progress().clean_end]
+
+    @property
     def problems(self) -> list[str]:
         """Why something was not observed, each a sentence."""
         return [*self._not_installed_in, *self._why_unreadable.values()]

@@ -36,6 +36,7 @@ SUPPORTED = ((2, 6), (3, 0), (3, 1), (3, 2), (3, 3))  # Paddle versions whose se
 
 _installed: Optional[_Probe] = None
 _at_fork_registered = False
+_switched_off = False  # for good, in this process
 
 
 class _Probe:
@@ -95,11 +96,11 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
         return True
     paddle = sys.modules.get("paddle")
     directory = record_dir or os.environ.get(process.RECORD_DIR)
-    why_not = _declines(paddle, directory)
+    run_id = run or os.environ.get(process.RUN_ID) or f"pid-{os.getpid()}"
+    why_not = declines(paddle, directory, run_id)
     if why_not is not None or directory is None:
         warn(f"not tracing: {why_not}")
         return False
-    run_id = run or os.environ.get(process.RUN_ID) or f"pid-{os.getpid()}"
     session = Session(paddle, directory, lambda forked: process.identity(paddle, run_id, attempt, forked))
     probe = _Probe(session)
     if process.is_rank():
@@ -109,6 +110,7 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
             warn(f"not tracing: {cannot_record(directory, error)}")
             return False
     _patch_seams(probe, paddle)
+    session.step_ends.append(lambda optimizer: _obey(run_id, directory) if optimizer is not None else None)
     _installed = probe
     if not _at_fork_registered:
         os.register_at_fork(after_in_child=_forked)
@@ -132,6 +134,13 @@ def uninstall() -> List[str]:
     return probe.foreign
 
 
+def switch_off() -> List[str]:
+    """`uninstall`, and decline from now on to be installed again in this process."""
+    global _switched_off  # noqa: PLW0603  what is left of the switch
+    _switched_off = True
+    return uninstall()
+
+
 def session() -> Optional[Session]:
     """The session of the installed probe."""
     return _installed.session if _installed is not None else None
@@ -145,9 +154,9 @@ def call(method: str, *args: Any) -> Any:
 
 
 def status() -> Dict[str, Any]:
-    """{"installed", "record", "step", "seams": {name: "watching" | "given up"}} of this process."""
+    """{"installed", "record", "step", "seams": {name: "watching" | "given up"}} of this process, "off" without."""
     if _installed is None:
-        return {"installed": False}
+        return {"installed": False, "off": _switched_off}
     current = _installed.session
     return {
         "installed": True,
@@ -160,6 +169,21 @@ def status() -> Dict[str, Any]:
 def cannot_record(directory: str, reason: OSError) -> str:
     """Why there is no record, and what to do."""
     return f"cannot write a record in {directory} ({reason}); training runs on. Free space there or pass --record-dir"
+
+
+def declines(paddle: Optional[Any], directory: Optional[str], run: str) -> Optional[str]:
+    """None, or why the probe cannot be installed."""
+    if paddle is None:
+        return "Paddle is not imported yet; import paddle first"
+    if not directory:
+        return f"no directory for the record; set {process.RECORD_DIR} or use `ctx-tracer run`"
+    if _switched_off or process.off_file(directory, run) is not None:
+        return "it was switched off for good (`ctx-tracer off`)"
+    version = str(paddle.__version__).split(".")[:2]
+    if not all(part.isdigit() for part in version) or tuple(map(int, version)) not in SUPPORTED:
+        known = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED)
+        return f"Paddle {paddle.__version__} is not one of the known versions ({known})"
+    return None
 
 
 def warn(message: str) -> None:
@@ -203,16 +227,12 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
             warn(f"{name} is not watched: {why_not}")
 
 
-def _declines(paddle: Optional[Any], directory: Optional[str]) -> Optional[str]:
-    if paddle is None:
-        return "Paddle is not imported yet; import paddle first"
-    if not directory:
-        return f"no directory for the record; set {process.RECORD_DIR} or use `ctx-tracer run`"
-    version = str(paddle.__version__).split(".")[:2]
-    if not all(part.isdigit() for part in version) or tuple(map(int, version)) not in SUPPORTED:
-        known = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED)
-        return f"Paddle {paddle.__version__} is not one of the known versions ({known})"
-    return None
+def _obey(run: str, directory: str) -> None:
+    """At the end of a step: whether `ctx-tracer off` has left its mark; it needs no right to look into this process."""
+    found = process.off_file(directory, run)
+    if found is not None:
+        switch_off()
+        warn("switched off")
 
 
 def _forked() -> None:

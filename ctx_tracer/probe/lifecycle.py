@@ -68,7 +68,11 @@ class Lifecycle:
         named = session.thread.names[-1] if session.thread.names else None
         path = self._paths.path(mode, call.function, call.args, named)
         self._tokens += 1
-        full = session.step < FIRST_STEPS_IN_FULL or session.step % FULL_EVERY == 0 or not path.signatures
+        full = (
+            session.step < max(FIRST_STEPS_IN_FULL, session.full_until)
+            or session.step % FULL_EVERY == 0
+            or not path.signatures
+        )
         region = Region(path, self._tokens, session.step, session.micro_batch, full)
         session.thread.open.append(region)
         self._write(region, "capturing")

@@ -7,7 +7,8 @@ import platform
 import socket
 import sys
 import time
-from typing import Any, Dict, Optional
+import zlib
+from typing import Any, Dict, Optional, Tuple
 
 import ctx_tracer
 from ctx_tracer.model import Identity
@@ -37,6 +38,19 @@ def identity(paddle: Any, run: str, attempt: Optional[int], forked_from: Optiona
         forked_from=forked_from,
         axes=_axes(),
     )
+
+
+def off_names(run: str, pid: int) -> Tuple[str, str]:
+    """Files in the directory of records that switch a run, or one process, off."""
+    # By the run too: a directory that was given is used again by the next one, whose processes may have the same ids.
+    number = zlib.crc32(run.encode("utf-8", "surrogatepass"))
+    return f"run-{number:08x}.off", f"run-{number:08x}.pid-{pid}.off"
+
+
+def off_file(directory: str, run: str) -> Optional[str]:
+    """The file that switches this process off; None while there is none."""
+    paths = (os.path.join(directory, name) for name in off_names(run, os.getpid()))
+    return next((path for path in paths if os.path.exists(path)), None)
 
 
 def is_rank() -> bool:

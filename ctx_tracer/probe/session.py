@@ -54,6 +54,7 @@ class Session:
         self.thread = _Thread()
         self.step = 0
         self.micro_batch = 0  # outermost backwards since the last step
+        self.full_until = 0  # `detail` was asked for: steps before this one are recorded in full
         self.fixed_step = False  # ctx_tracer.step(n) was called: it decides for good
         self.step_ends: List[Callable[[Any], None]] = []  # called with the optimizer before a step is counted
         self.backward_begins: List[Callable[[List[Any], bool], None]] = []  # with the roots, and whether it retains
@@ -61,6 +62,7 @@ class Session:
         self.directory = directory
         self._identity = identity
         self._record: Optional[RecordWriter] = None
+        self._closed = False
         self._known: Optional[Identity] = None
         self._forked_from: Optional[int] = None
         self._phases: Dict[str, int] = {}  # names are the program's few; their ids are of this process's record
@@ -87,8 +89,8 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        """Whether this process has a record yet."""
-        return self._record is not None
+        """Whether this process has a record that is written to."""
+        return self._record is not None and not self._closed
 
     def close(self) -> None:
         """Mark a clean end."""
@@ -100,8 +102,9 @@ class Session:
             elif self.step > 0 and not self.fixed_step:  # the step after the last one never began
                 self._record.set_progress(self.step - 1, 0, self._phase)
             self.flush()
+            # It is kept, and takes nothing more: another thread may be in the middle of an observation.
             self._record.close()
-            self._record = None
+        self._closed = True
 
     def forked(self) -> None:
         """This process is a fork of the one that was traced: it gets a record of its own at its first capture."""
@@ -151,6 +154,10 @@ class Session:
         self.fixed_step = True
         if number != self.step:
             self.begin_step(number)
+
+    def detail(self, steps: int) -> None:
+        """Record this step and the following in full, `steps` in all."""
+        self.full_until = self.step + steps
 
     def begin_phase(self, name: str) -> int:
         """The program does something else than train; returns the phase it was in."""

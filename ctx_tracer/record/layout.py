@@ -77,6 +77,7 @@ COUNTERS = (
     "ctx_saved",
     "ctx_read",
     "ctx_slots_compared",
+    "captured_before",
 )
 COUNTER_WORDS = {name: COUNTERS_WORD + i for i, name in enumerate(COUNTERS)}
 

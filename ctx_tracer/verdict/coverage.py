@@ -77,6 +77,12 @@ def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
         )
     elif not counters["regions_replayed"]:
         reasons.append("No replay of a captured region was completed.")
+    if counters["captured_before"]:
+        many = counters["captured_before"] != 1
+        reasons.append(
+            f"{counters['captured_before']:,} region{'s were' if many else ' was'} captured before the tracer was "
+            f"there: {'their replays' if many else 'its replay'} could not be compared."
+        )
     if counters["slots_not_compared"]:
         reasons.append(
             f"{counters['slots_not_compared']} saved tensors could not be compared: a replay did not save as many as "

@@ -76,7 +76,8 @@ class HookSeam:
         if pack_hook.__qualname__.endswith(_INNER):
             unpacking = self._session.thread.unpacking
             if not unpacking:
-                return None  # captured before the probe was there: nothing to compare with
+                self._session.record.add("captured_before")  # nothing to compare with
+                return None
             region, outer_unpack = unpacking[-1]
             call = _call(outer_unpack)
             self._lifecycle.replaying(region)

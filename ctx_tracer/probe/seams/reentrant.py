@@ -63,11 +63,14 @@ class ReentrantSeam:
 
     def _backward(self, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
         start, end = guard(self._lifecycle.replaying), guard(self._lifecycle.done)
+        captured_before = guard(self._captured_before)
         inputs, outputs, raised = guard(self._replay_inputs), guard(self._replay_outputs), guard(self._raised)
 
         @functools.wraps(original)
         def backward(ctx: Any, *grads: Any) -> Any:
             region = getattr(ctx, REGION, None)
+            if region is None:
+                captured_before()
             # A region of which only a part was captured: the probe was taken out in the middle of its forward.
             if region is None or region.state == "capturing" or not guard.enabled:
                 return original(ctx, *grads)
@@ -94,6 +97,9 @@ class ReentrantSeam:
             return result
 
         return backward
+
+    def _captured_before(self) -> None:
+        self._session.record.add("captured_before")
 
     def _begin(self, ctx: Any, mode: str, call: Call) -> Region:
         region = self._lifecycle.capture(mode, call)

@@ -4,6 +4,7 @@ import pytest
 
 from ctx_tracer.attach.activate import attempt_of, is_helper_of_rank, is_launcher
 from ctx_tracer.model import Identity
+from ctx_tracer.probe.process import off_file, off_names
 from ctx_tracer.record.writer import RecordWriter
 
 
@@ -60,3 +61,23 @@ def test_a_process_that_a_rank_started_is_not_a_rank(tmp_path: Path) -> None:
     assert is_helper_of_rank(tmp_path, "0")
     assert not is_helper_of_rank(tmp_path, "1")
     assert not is_helper_of_rank(tmp_path, None)
+
+
+def test_a_process_that_is_watched_again_is_the_same_attempt(tmp_path: Path) -> None:
+    record(tmp_path, 0, 999_001, attempt=2)
+    assert attempt_of(tmp_path, 0, {}, pid=999_001, parent=1) == 2
+    assert attempt_of(tmp_path, 0, {}, pid=999_002, parent=1) == 3
+
+
+def test_a_switch_is_for_one_run_or_one_process_of_it(tmp_path: Path) -> None:
+    import os
+
+    for process in (os.getpid(), 999_001):
+        whole, one = off_names("nightly \ud800", process)
+        (tmp_path / one).touch()
+        assert (off_file(str(tmp_path), "nightly \ud800") is not None) == (process == os.getpid())
+        assert off_file(str(tmp_path), "another") is None
+        (tmp_path / one).unlink()
+        (tmp_path / whole).touch()
+        assert off_file(str(tmp_path), "nightly \ud800") == str(tmp_path / whole)
+        (tmp_path / whole).unlink()

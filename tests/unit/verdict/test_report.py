@@ -322,6 +322,15 @@ def test_without_steps_there_is_no_share(healthy: Healthy) -> None:
     assert (told["coverage"]["steps"], told["overhead"]["share_of_step"]) == (0, None)
 
 
+def test_regions_captured_before_the_tracer_was_there_are_undecided(healthy):
+    attached = healthy(0)
+    report = build_report(RUN, [replace(attached, counters={**attached.counters, "captured_before": 3})])
+    assert report["verdict"] == "undecided"
+    assert report["undecided"] == [
+        "3 regions were captured before the tracer was there: their replays could not be compared."
+    ]
+
+
 def test_every_counter_of_the_record_has_a_meaning_here() -> None:
     told = {
         "regions_captured",
@@ -331,8 +340,9 @@ def test_every_counter_of_the_record_has_a_meaning_here() -> None:
         "signatures_overflow",
         "own_ns",
     }
-    told.add("lanes_full")
+    told |= {"lanes_full", "captured_before"}
     volume = {"backwards", "packs", "unpacks", "collectives"}
+    volume |= {"ctx_applied", "ctx_saved", "ctx_read", "ctx_slots_compared"}
     unknown = [c for c in layout.COUNTERS if not c.startswith(FRAMEWORK) and c not in {*LOSSES, *told, *volume}]
     assert unknown == [], "say in coverage.py what they mean: a loss, a fact of the framework, or neither"
 

@@ -1,0 +1,151 @@
+"""`ctx-tracer attach` into trainings that run, and out of them again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PaddleEnvironment
+from tests.integration.jobs import CTX_TRACER, PROGRAMS, until
+
+TRAIN = PROGRAMS / "attach" / "train.py"
+LAUNCH = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo", "--log_dir", "log"]
+
+pytestmark = pytest.mark.paddle
+
+
+def ctx_tracer(*arguments: str | int | Path) -> subprocess.CompletedProcess[str]:
+    """From another terminal."""
+    command = [*CTX_TRACER, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def training(paddle: PaddleEnvironment, folder: Path, *launch: str, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    """A training that nobody traces, for the time of a `with`."""
+    log = (folder / "train.log").open("w")
+    process = subprocess.Popen(
+        [paddle.python, *launch, str(TRAIN), str(folder)],
+        cwd=folder,
+        env=paddle.environ(TMPDIR=str(folder), OMP_NUM_THREADS="1", **settings),
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        log.close()
+
+
+def steps(folder: Path, rank: int = 0) -> int:
+    file = folder / f"loss.{rank}"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def goes_on(folder: Path, more: int = 4) -> None:
+    """Wait until so many more steps are over."""
+    wanted = steps(folder) + more
+    until(lambda: steps(folder) >= wanted)
+
+
+def of(folder: Path) -> list[dict]:
+    """What `ps` says of the trainings in `folder`, in the order of their ranks."""
+    done = ctx_tracer("ps", "--json")
+    assert done.returncode == 0, done.stderr
+    return [process for process in json.loads(done.stdout)["processes"] if str(folder) in process["command"]]
+
+
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def test_two_ranks_in_mid_run(paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    report_file = tmp_path / "report.json"
+    with training(paddle, tmp_path, *LAUNCH) as job:
+        until(lambda: steps(tmp_path) >= 3, 120)
+        launcher, *ranks = of(tmp_path)
+        assert (launcher["kind"], [(p["rank"], p["state"]) for p in ranks]) == (
+            "launcher",
+            [(0, "not traced"), (1, "not traced")],
+        )
+        assert {p["paddle_version"] for p in ranks} == {paddle.version}
+        pids = [p["pid"] for p in ranks]
+        refused = ctx_tracer("attach", launcher["pid"])
+        assert refused.returncode == 1
+        assert f"ctx-tracer attach {pids[0]} {pids[1]}" in refused.stderr
+
+        (tmp_path / "block").touch()  # rank 0 waits in a collective from now on
+        until((tmp_path / "blocked").exists)
+        blocked_at = steps(tmp_path)
+        attached = ctx_tracer("attach", *pids, "--report", report_file)
+        assert (attached.returncode, attached.stderr) == (0, ""), attached
+        assert steps(tmp_path) - blocked_at <= 1, "attached to while it was blocked"
+        assert [p["state"] for p in of(tmp_path)[1:]] == ["traced", "traced"]
+        (tmp_path / "block").unlink()
+        goes_on(tmp_path)
+        again = ctx_tracer("attach", *pids)
+        assert (again.returncode, again.stdout.count("traced already")) == (0, 2)
+
+        assert ctx_tracer("detach", *pids).returncode == 0
+        assert [p["state"] for p in of(tmp_path)[1:]] == ["dormant", "dormant"]
+        goes_on(tmp_path)
+        assert ctx_tracer("attach", *pids, "--report", report_file).returncode == 0, "through the socket"
+        goes_on(tmp_path)
+        assert ctx_tracer("detach", *pids).returncode == 0
+        (tmp_path / "stop").touch()
+        assert job.wait(60) == 0, (tmp_path / "train.log").read_text()
+    report = json.loads(until(lambda: report_file.exists() and report_file.read_text()))
+    assert {finding["rule"] for finding in report["findings"]} == {"CT109"}, report["findings"]
+    assert {rank for finding in report["findings"] for rank in finding["ranks"]} == {0, 1}
+    assert report["run"]["attempt"] == 0
+    losses = [(tmp_path / f"loss.{rank}").read_text() for rank in (0, 1)]
+    assert [json.loads((tmp_path / f"after.{rank}").read_text()) for rank in (0, 1)] == [[], []]
+
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    done = paddle.run(
+        paddle.python, *LAUNCH, TRAIN, reference, str(steps(tmp_path)), cwd=reference, OMP_NUM_THREADS="1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert [(reference / f"loss.{rank}").read_text() for rank in (0, 1)] == losses
+
+
+def test_whoever_attaches_is_killed(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    with training(newest_paddle, tmp_path) as job:
+        until(lambda: steps(tmp_path) >= 3, 120)
+        began = time.monotonic()
+        assert ctx_tracer("attach", job.pid).returncode == 0
+        took = time.monotonic() - began
+        assert ctx_tracer("off", job.pid).returncode == 0
+        assert ctx_tracer("attach", job.pid).returncode == 1, "off for good"
+        assert "off" in {p["state"] for p in of(tmp_path)}
+        goes_on(tmp_path)
+    (tmp_path / "loss.0").unlink()
+    with training(newest_paddle, tmp_path) as job:
+        until(lambda: steps(tmp_path) >= 3, 120)
+        for tenth in range(3, 11):  # before, while and after it is brought in
+            attacher = subprocess.Popen([*CTX_TRACER, "attach", str(job.pid)], stdout=-3, stderr=-3)
+            time.sleep(took * tenth / 10)
+            attacher.kill()
+            attacher.wait()
+            goes_on(tmp_path, 2)
+            ctx_tracer("detach", job.pid)
+        assert ctx_tracer("attach", job.pid).returncode == 0
+        goes_on(tmp_path)
+        assert ctx_tracer("detach", job.pid).returncode == 0
+        (tmp_path / "stop").touch()
+        assert job.wait(60) == 0
+    assert json.loads((tmp_path / "after.0").read_text()) == []
