@@ -71,7 +71,10 @@ def phase(name: str) -> Iterator[None]:
 
 
 def status() -> Dict[str, Any]:
-    """{"installed", "record", "step", "seams": {name: "watching" | "given up"}} of this process."""
+    """Of this process: {"installed", "record", "step", "observer": "python" | "native", "seams"}.
+
+    "seams" is {name: "watching" | "given up"}.
+    """
     from ctx_tracer import probe
 
     return probe.status()

@@ -179,6 +179,7 @@ class Identity:
     command: Tuple[str, ...] = ()
     forked_from: Optional[int] = None  # pid of the process this one was forked from after the probe was installed
     axes: Mapping[str, int] = field(default_factory=dict)  # {"mp": 1}: ranks along hybrid axes, where known
+    observer: str = "python"  # what reads the facts of tensors: "python" or "native"
 
     def to_dict(self) -> Dict[str, Any]:
         """JSON-ready."""

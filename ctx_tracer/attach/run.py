@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ctx_tracer import __version__
 from ctx_tracer.attach.environment import first_attempt, job_environment, run_id
 from ctx_tracer.attach.job import Job
+from ctx_tracer.attach.native import prepare
 from ctx_tracer.attach.record_dir import RecordDir, open_record_dir
 from ctx_tracer.daemon.announce import Announcer
 from ctx_tracer.daemon.config import suppressions
@@ -73,6 +74,10 @@ def run(options: RunOptions) -> Outcome:
     suppressed = suppressions(options.config)
     run_name, attempt = run_id(environment), first_attempt(environment)
     directory = open_record_dir(run_name, options.record_dir)
+    announcer = Announcer(reported=options.report is not None or options.json_only)
+    native = prepare(options.command, environment)  # ranks never build
+    if native is not None:
+        announcer.say(native)
     started_ns = time.time_ns()
     extended = job_environment(environment, run=run_name, attempt=attempt, record_dir=directory.path)
     watch = ExitWatch(directory.path)  # before the job: a rank may be gone before anything else is ready
@@ -81,7 +86,6 @@ def run(options: RunOptions) -> Outcome:
     except OSError:
         directory.discard()
         raise
-    announcer = Announcer(reported=options.report is not None or options.json_only)
     exporter = open_exporter(target, announcer.say)
     daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed)
     _follow(job, daemon)

@@ -213,6 +213,23 @@ def doctor(
     raise typer.Exit(doctor_command(target, arguments or [], as_json=json))
 
 
+@app.command("build-native", cls=_Command)
+def build_native(
+    python: Annotated[
+        Path | None,
+        typer.Option(metavar="PYTHON", help="The interpreter that trains.", show_default="python on the PATH"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Build the native observer for the Paddle that is installed; `run` does it by itself.
+
+    Exit code: 0 it is there, 1 it cannot be built, 2 there is no Paddle.
+    """
+    from ctx_tracer.cli.native import build_command
+
+    raise typer.Exit(build_command(str(python) if python else None, as_json=json))
+
+
 @app.command(cls=_Command)
 def report(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A report, a record, or a directory of records.")],

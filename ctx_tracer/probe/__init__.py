@@ -101,16 +101,20 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
     if why_not is not None or directory is None:
         warn(f"not tracing: {why_not}")
         return False
-    session = Session(paddle, directory, lambda forked: process.identity(paddle, run_id, attempt, forked))
-    probe = _Probe(session)
+    traced: Session = Session(
+        paddle,
+        directory,
+        lambda forked: process.identity(paddle, run_id, attempt, forked, traced.observer.name),
+    )
+    probe = _Probe(traced)
     if process.is_rank():
         try:
-            session.record  # noqa: B018  a rank that dies before its first region must have said that it was there
+            traced.record  # noqa: B018  a rank that dies before its first region must have said that it was there
         except OSError as error:
             warn(f"not tracing: {cannot_record(directory, error)}")
             return False
     _patch_seams(probe, paddle)
-    session.step_ends.append(lambda optimizer: _obey(run_id, directory) if optimizer is not None else None)
+    traced.step_ends.append(lambda optimizer: _obey(run_id, directory) if optimizer is not None else None)
     _installed = probe
     if not _at_fork_registered:
         os.register_at_fork(after_in_child=_forked)
@@ -154,7 +158,10 @@ def call(method: str, *args: Any) -> Any:
 
 
 def status() -> Dict[str, Any]:
-    """{"installed", "record", "step", "seams": {name: "watching" | "given up"}} of this process, "off" without."""
+    """Of this process: {"installed", "record", "step", "observer": "python" | "native", "seams"}, "off" without.
+
+    "seams" is {name: "watching" | "given up"}.
+    """
     if _installed is None:
         return {"installed": False, "off": _switched_off}
     current = _installed.session
@@ -162,6 +169,7 @@ def status() -> Dict[str, Any]:
         "installed": True,
         "record": current.record.path if current.recording else None,
         "step": current.step,
+        "observer": current.observer.name,
         "seams": {guard.seam: "watching" if guard.enabled else "given up" for guard, _ in _installed.seams},
     }
 

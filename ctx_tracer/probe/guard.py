@@ -110,6 +110,12 @@ class Guard:
 
         return like(hook, guarded)
 
+    def fault(self, error: Exception) -> bool:
+        """Count what a callback of ours in C raised; whether to go on calling it."""
+        if self.enabled:
+            self._fault(error)
+        return self.enabled
+
     def _fault(self, error: Exception) -> None:
         self.faults += 1
         Guard.in_process += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ctx_tracer import model
@@ -79,25 +78,6 @@ class Lifecycle:
         for told in self._moments(region).capture_began:
             told(region, call)
         return region
-
-    def saves(self, region: Region) -> Callable[[Any], None]:
-        """What to do with each tensor that autograd takes in the capture of `region`: `saved`, at a third of the time.
-
-        What the path's first region, and those recorded in full, tell of a slot is predicted in the others.
-        """
-        return partial(self.saved, region) if region.full else self._reads_into(region.captured)
-
-    def produces(self, region: Region) -> Callable[[Any], None]:
-        """The same for each tensor that the replay makes again: `produced`."""
-        return partial(self.produced, region) if region.full else self._reads_into(region.produced)
-
-    def _reads_into(self, observed: List[Observation]) -> Callable[[Any], None]:
-        read, append = self._session.observer.read, observed.append
-
-        def reads(tensor: Any) -> None:
-            append(read(tensor))
-
-        return reads
 
     def saved(self, region: Region, tensor: Any, role: str = "saved") -> None:
         """Autograd, or the reentrant PyLayer, took `tensor` in a capture."""

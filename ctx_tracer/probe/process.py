@@ -19,7 +19,7 @@ RECORD_DIR = "CTX_TRACER_RECORD_DIR"
 RANK = "PADDLE_TRAINER_ID"
 
 
-def identity(paddle: Any, run: str, attempt: Optional[int], forked_from: Optional[int]) -> Identity:
+def identity(paddle: Any, run: str, attempt: Optional[int], forked_from: Optional[int], observer: str) -> Identity:
     """This process as it writes its record."""
     environ = os.environ
     return Identity(
@@ -37,6 +37,7 @@ def identity(paddle: Any, run: str, attempt: Optional[int], forked_from: Optiona
         command=tuple(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]),
         forked_from=forked_from,
         axes=_axes(),
+        observer=observer,
     )
 
 

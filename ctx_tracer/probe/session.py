@@ -11,7 +11,8 @@ from ctx_tracer import model
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.probe.guard import Cost
 from ctx_tracer.probe.naming import Namer
-from ctx_tracer.probe.observe.python import NOTHING, Observer
+from ctx_tracer.probe.observe.native import load
+from ctx_tracer.probe.observe.python import NOTHING
 from ctx_tracer.probe.regions import Path, Region
 from ctx_tracer.record.writer import RecordWriter
 
@@ -48,7 +49,7 @@ class Session:
 
     def __init__(self, paddle: Any, directory: str, identity: Callable[[Optional[int]], Identity]) -> None:
         self.paddle = paddle
-        self.observer = Observer(paddle)
+        self.observer = load.observer(paddle)
         self._only_tensors = {self.observer.tensor_type}
         self.namer = Namer(paddle)
         self.thread = _Thread()
@@ -186,6 +187,7 @@ class Session:
 
         They are held back until the end of a backward, or for a region that is recorded in full; events never are.
         """
+        self.cost.ns += self.observer.spent()
         if self._record is not None:
             self._record.add("own_ns", self.cost.ns - self._flushed_ns)
             self._flushed_ns = self.cost.ns

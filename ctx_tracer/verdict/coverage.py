@@ -52,6 +52,7 @@ def coverage(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
         "slots_compared": counters["slots_compared"],
         "ctx": {name: counters[f"ctx_{name}"] for name in ("applied", "saved", "read", "slots_compared")},
         "framework_behaviour": dict(sorted(behaviour.items())),
+        "observers": dict(sorted(Counter(p.end.identity.observer for p in processes).items())),
         "not_observed": _not_observed(processes),
     }
 

@@ -8,9 +8,10 @@ asked).
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer.model import Facts
+from ctx_tracer.probe.guard import Guard, Hook
 
 
 class Observation(NamedTuple):
@@ -39,6 +40,8 @@ MAX_KNOWN = 1 << 14
 class Observer:
     """Reads observations. One per process: it interns what dist tensors hold."""
 
+    name = "python"
+
     def __init__(self, paddle: Any) -> None:
         self.tensor_type = paddle.base.core.eager.Tensor
         core = paddle.base.core
@@ -53,7 +56,7 @@ class Observer:
 
     def read(self, tensor: Any) -> Observation:
         """What `tensor` is now. A fact that cannot be read is None; never raises for the state a tensor is in."""
-        if not isinstance(tensor, self.tensor_type):
+        if not self.is_tensor(tensor):
             return NOTHING
         try:
             return self._read(tensor)
@@ -61,6 +64,26 @@ class Observer:
             raise
         except (RuntimeError, ValueError, OSError):  # an undefined tensor: read what can be read
             return self._read_broken(tensor)
+
+    def before(self, hook: Hook, observed: List[Observation], guard: Guard) -> Hook:
+        """`hook`, its tensor read first and noted in `observed`."""
+        return guard.before(hook, self._into(observed))
+
+    def after(self, hook: Hook, observed: List[Observation], guard: Guard) -> Hook:
+        """The same, once the hook has returned."""
+        return guard.after(hook, self._into(observed))
+
+    def spent(self) -> int:
+        """Nanoseconds in such hooks since the last call, which the guard could not account for."""
+        return 0
+
+    def _into(self, observed: List[Observation]) -> Callable[[Any], None]:
+        read, append = self.read, observed.append
+
+        def note(tensor: Any) -> None:
+            append(read(tensor))
+
+        return note
 
     def _read(self, tensor: Any) -> Observation:
         place = None if self._one_place else str(tensor.place)
@@ -180,7 +203,7 @@ def _placement_names(placements: Any) -> Tuple[str, ...]:
 
 
 def _placement_name(placement: Any) -> str:
-    if placement.is_shard():
+    if placement.is_shard() and hasattr(placement, "get_dim"):  # one dimension over two axes has none (Paddle 3.3)
         return f"Shard({placement.get_dim()})"
     return "Replicate()" if placement.is_replicated() else str(placement)
 

@@ -84,14 +84,15 @@ class HookSeam:
             self._lifecycle.inputs_held(region, call)
             self._lifecycle.replay_began(region, call)
             setattr(pair, _MARK, (region, True, call))
-            return self._guard.before(pack_hook, self._lifecycle.produces(region)), unpack_hook
+            return self._inner_pack(region, pack_hook), unpack_hook
         call = _call(unpack_hook)
         region = self._lifecycle.capture(model.HOOK, call)
         holders = _free(pack_hook, "holder_list")
         region.holders = [] if holders is None else holders  # empty now: autograd fills it
         setattr(pair, _MARK, (region, False, call))  # the pair lives as long as its `with` block
         if not region.full:
-            pack = self._guard.after(pack_hook, self._lifecycle.saves(region))
+            # What the path's first region, and those recorded in full, tell of a slot is predicted in the others.
+            pack = self._session.observer.after(pack_hook, region.captured, self._guard)
             return pack, self._outer_unpack(region, unpack_hook, {})
         slots: Dict[int, int] = {}  # id of a holder -> slot; never the holder, which recompute counts on to die
         return self._outer_pack(region, pack_hook, slots), self._outer_unpack(region, unpack_hook, slots)
@@ -120,6 +121,11 @@ class HookSeam:
             return holder
 
         return like(pack_hook, pack)
+
+    def _inner_pack(self, region: Region, pack_hook: Hook) -> Hook:
+        if region.full:
+            return self._guard.before(pack_hook, functools.partial(self._lifecycle.produced, region))
+        return self._session.observer.before(pack_hook, region.produced, self._guard)
 
     def _outer_unpack(self, region: Region, unpack_hook: Hook, slots: Dict[int, int]) -> Hook:
         raised, serve, thread = self._replay_raised, self._serve, self._session.thread

@@ -332,7 +332,7 @@ def test_every_field_of_a_finding_and_of_an_identity_is_kept(tmp_path):
     rest = {"message": "m", "remedy": "r", "severity": "info", "known_issue": {"id": "74075"}, "detail": {"a": 1}}
     finding = replace(finding, **rest)
     assert all(getattr(finding, field.name) != field.default for field in fields(Finding))
-    identity = Identity("r", 1, 2, 3, 4, 5, "h", 6, "3.3.1", "3.11", "0.1", ("python", "a b"), 7, {"mp": 1})
+    identity = Identity("r", 1, 2, 3, 4, 5, "h", 6, "3.3.1", "3.11", "0.1", ("python", "a b"), 7, {"mp": 1}, "native")
     assert all(getattr(identity, field.name) != field.default for field in fields(Identity))
     writer = RecordWriter.create(str(tmp_path), identity)
     writer.finding(finding)

@@ -86,6 +86,7 @@ def test_healthy(healthy: Healthy) -> None:
         "slots_compared": 480,
         "ctx": {"applied": 0, "saved": 0, "read": 0, "slots_compared": 0},
         "framework_behaviour": {},
+        "observers": {"python": 2},
         "not_observed": [],
     }
     assert told["overhead"] == {"seconds": 0.012, "share_of_step": 0.005}
