@@ -30,7 +30,9 @@ from ctx_tracer.probe.seams.optimizer import OptimizerSeam
 from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.seams.pylayer import PyLayerSeam
 from ctx_tracer.probe.seams.reentrant import ReentrantSeam
+from ctx_tracer.probe.seams.saves import SavesSeam
 from ctx_tracer.probe.session import Session
+from ctx_tracer.probe.setup import Setup
 
 SUPPORTED = ((2, 6), (3, 0), (3, 1), (3, 2), (3, 3))  # Paddle versions whose seams were read and measured
 
@@ -220,6 +222,8 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
             AgainCheck(session, lifecycle),
         ]
     )
+    probe.face(Setup(session).observed)()
+    probe.patch("saves", lambda patches, guard: SavesSeam(session).patch(patches, guard))
     probe.patch("collectives", lambda patches, guard: CollectivesSeam(session).patch(paddle, patches, guard))
     pylayer = PyLayerSeam(session, lifecycle, failed)
     probe.patch("optimizer", lambda patches, guard: OptimizerSeam(session).patch(paddle, patches, guard))

@@ -240,7 +240,7 @@ class LaneState:
     numel: int  # -1 unknown
     entered_ns: int
     token: int  # of the region that was open; 0 none
-    lane: int  # id of a definition: {"kind", "ranks", "group", "peer", "from_start"}
+    lane: int  # id of a definition: {"kind", "ranks", "axis", "group", "peer", "from_start"}
     call: int  # id of a definition: {"op", "dtype", "shape", "root", "reduce", "source"}
     changed_ns: int  # when it came into its state
 

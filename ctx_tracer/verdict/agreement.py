@@ -38,10 +38,17 @@ def facts_findings(speakers: Sequence[Speaker]) -> list[Finding]:
     return found
 
 
+def _place(speaker: Speaker) -> dict[str, int]:
+    """Its coordinates along the axes of fleet's topology; empty without fleet."""
+    known = speaker.definitions("topology")
+    return dict(known[-1].data.get("axes") or {}) if known else {}
+
+
 def _slot(
     region: Region, index: int, by_rank: Mapping[int, tuple[Mapping[str, Any], Speaker, Mapping[str, Any]]]
 ) -> Finding | None:
-    comparable = _comparable({rank: facts for rank, (facts, _, _) in by_rank.items()})
+    places = {rank: _place(speaker) for rank, (_, speaker, _) in by_rank.items()}
+    comparable = _comparable({rank: facts for rank, (facts, _, _) in by_rank.items()}, places)
     if len(comparable) < 2:
         return None
     fields = _OF_A_MESH if any("process_mesh" in facts for facts in comparable.values()) else ("dtype",)
@@ -82,11 +89,13 @@ def _slot(
     )
 
 
-def _comparable(facts: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Mapping[str, Any]]:
+def _comparable(
+    facts: Mapping[int, Mapping[str, Any]], places: Mapping[int, Mapping[str, int]]
+) -> Mapping[int, Mapping[str, Any]]:
     """The ranks whose tensors must be one and the same.
 
     A distributed tensor's are those of its mesh. A dense parameter is the same one only where its name and its shape
-    are; of other dense tensors nothing is known: other lengths, stages and experts are right.
+    and its stage are; of other dense tensors nothing is known: other lengths, stages and experts are right.
     """
     meshes = {rank: _ranks_of(one["process_mesh"]) for rank, one in facts.items() if one.get("process_mesh")}
     if meshes:
@@ -97,7 +106,8 @@ def _comparable(facts: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Mapping[
     named: dict[Hashable, dict[int, Mapping[str, Any]]] = {}
     for rank, one in facts.items():
         if one.get("role") == "parameter" or one.get("name"):
-            named.setdefault((one.get("name"), _plain(one.get("shape"))), {})[rank] = one
+            stage = places[rank].get("pp")
+            named.setdefault((one.get("name"), stage, _plain(one.get("shape"))), {})[rank] = one
     return max(named.values(), key=len, default={})
 
 
@@ -108,22 +118,22 @@ def _ranks_of(mesh: str) -> frozenset[int]:
 
 def configuration_findings(speakers: Sequence[Speaker]) -> list[Finding]:
     """CT305: settings that differ between ranks of one job."""
-    settings = {s.rank: flat(s.definitions("environment")[-1].data) for s in speakers if s.definitions("environment")}
-    if len(settings) < 2:
-        return []
-    names = sorted({name for one in settings.values() for name in one})
+    # Told when a process was first observed, and again when its training began: compared with the same of the others.
+    told = {s.rank: [flat(d.data) for d in s.definitions("environment")] for s in speakers}
     differing: dict[str, dict[Hashable, list[int]]] = {}
-    for name in names:
-        said: dict[Hashable, list[int]] = {}
-        for rank, one in sorted(settings.items()):
-            said.setdefault(_plain(one.get(name)), []).append(rank)
-        if len(said) > 1:
-            differing[name] = said
+    for when in range(max(map(len, told.values()), default=0)):
+        settings = {rank: one[when] for rank, one in sorted(told.items()) if len(one) > when}
+        for name in sorted({name for one in settings.values() for name in one}):
+            said: dict[Hashable, list[int]] = {}
+            for rank, one in settings.items():
+                said.setdefault(_plain(one.get(name)), []).append(rank)
+            if len(said) > 1:
+                differing[name] = said
     if not differing:
         return []
     odd = sorted({rank for said in differing.values() for rank in minority(said)})
-    ranks = odd or sorted(settings)
-    told = [
+    ranks = odd or sorted({rank for said in differing.values() for of in said.values() for rank in of})
+    words = [
         f"{name} is {' and '.join(f'{_word(value)} on {ranks_in_words(of)}' for value, of in list(said.items())[:3])}"
         for name, said in list(differing.items())[:_MOST_SETTINGS]
     ]
@@ -135,7 +145,7 @@ def configuration_findings(speakers: Sequence[Speaker]) -> list[Finding]:
             processes=tuple(s.identity.pid for s in speakers if s.rank in ranks),
             first_step=0,
             differs=tuple(list(differing)[:32]),
-            message=f"Ranks are set up differently: {'; '.join(told)}{more}.",
+            message=f"Ranks are set up differently: {'; '.join(words)}{more}.",
             detail={
                 "settings": {
                     name: [{"value": value, "ranks": of} for value, of in said.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ctx_tracer.model import Finding
+from ctx_tracer.verdict.checkpoints import with_checkpoints
 from ctx_tracer.verdict.exits import ProcessEnd, all_exit_findings
 from ctx_tracer.verdict.known import KnownIssue, annotate
 from ctx_tracer.verdict.merge import merge
@@ -22,5 +23,7 @@ def settle(
     """The findings of all processes of a job, and those `across` its ranks, worst first."""
     known = tuple(issues)
     versions = {p.identity.pid: p.identity.paddle_version for p in processes}
+    records = [p.definitions for p in processes]
     found = [f for p in processes for f in p.findings] + all_exit_findings(processes) + [*across]
-    return merge(explain(f, known, versions.get(f.processes[0], "") if f.processes else "") for f in found)
+    said = (explain(f, known, versions.get(f.processes[0], "") if f.processes else "") for f in found)
+    return with_checkpoints(merge(said), records)

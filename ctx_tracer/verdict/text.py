@@ -135,6 +135,8 @@ def _mismatch(report: Report) -> str:
     clean = worst["last_clean_step"]
     notes = [since] if since else []
     notes += [f"last clean step {clean}"] if since and clean is not None else []
+    saved = worst["detail"].get("checkpoint")
+    notes += [f"newest checkpoint before it {_checkpoint(saved)}"] if saved else []
     notes += [f"also {', '.join(sorted({f['slug'] for f in same}))}"] if same else []
     notes += [f"the same in {regions_in_words(elsewhere)}"] if elsewhere else []
     left = len(findings) - len(told) - len(more)
@@ -183,9 +185,15 @@ def _when(finding: Mapping[str, Any]) -> str:
         parts.append(f"last at step {finding['step']['last']}")
     if finding["last_clean_step"] is not None:
         parts.append(f"last clean step {finding['last_clean_step']}")
+    if finding["detail"].get("checkpoint"):
+        parts.append(f"newest checkpoint before it {_checkpoint(finding['detail']['checkpoint'])}")
     if finding["count"] > 1:
         parts.append(f"{finding['count']} times")
     return ", ".join(parts)
+
+
+def _checkpoint(saved: Mapping[str, Any]) -> str:
+    return f"{saved.get('path')} (saved before step {saved.get('step')})"
 
 
 def _region(region: Mapping[str, Any] | None) -> str:

@@ -29,6 +29,8 @@ def test_a_block_that_one_rank_will_not_replay(paddle: PaddleEnvironment, tmp_pa
     assert (finding["rule"], finding["severity"], finding["ranks"]) == ("CT202", "error", [0, 1])
     assert finding["region"]["name"] == "blocks.0"
     assert finding["detail"]["call"].startswith("all_reduce (SUM) of float32 [2, 4] at diverging.py:")
+    checkpoint = finding["detail"]["checkpoint"]
+    assert (checkpoint["step"], checkpoint["path"]) == (1, "saved/0-1")
     assert "error CT202 rank-regions-diverged" in said
     again = paddle.run(paddle.ctx_tracer, "report", tmp_path / "records", "--json", cwd=tmp_path)
     assert json.loads(again.stdout)["findings"] == report["findings"]
@@ -39,6 +41,7 @@ def test_a_block_that_one_rank_will_not_replay(paddle: PaddleEnvironment, tmp_pa
     [
         ("one_block_fewer", "CT202", "blocks.1", []),
         ("operation", "CT203", None, ["reduce"]),
+        ("settings", "CT305", None, ["flags.FLAGS_max_inplace_grad_add"]),
         ("healthy", None, None, None),
         ("uneven", None, None, None),
     ],

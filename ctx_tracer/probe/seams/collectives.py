@@ -18,6 +18,7 @@ from ctx_tracer.probe.lanes import COLLECTIVE, INIT, RECV, RESHARD, SEND, Entere
 from ctx_tracer.probe.naming import Namer
 from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.session import Session
+from ctx_tracer.probe.setup import axis_of
 from ctx_tracer.record import layout
 
 # Tasks that were issued and not waited for: a program may drop them, and their ids come again.
@@ -293,7 +294,8 @@ def _described(
     kind: str, ranks: Optional[Tuple[int, ...]], ordinal: int, peer: Optional[int], from_start: bool
 ) -> Dict[str, Any]:
     known = None if ranks is None else list(ranks)
-    return {"kind": kind, "ranks": known, "group": ordinal, "peer": peer, "from_start": from_start}
+    axis = None if ranks is None else axis_of(ranks)
+    return {"kind": kind, "ranks": known, "axis": axis, "group": ordinal, "peer": peer, "from_start": from_start}
 
 
 def _global(group: _Group, rank: Optional[int]) -> Optional[int]:
