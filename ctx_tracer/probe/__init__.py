@@ -22,7 +22,7 @@ from ctx_tracer.probe.detect.surroundings import SurroundingsCheck
 from ctx_tracer.probe.detect.values import ValuesCheck
 from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.lifecycle import Lifecycle
-from ctx_tracer.probe.seams import hook, reentrant
+from ctx_tracer.probe.seams import hook, known, reentrant
 from ctx_tracer.probe.seams.backward import BackwardSeam
 from ctx_tracer.probe.seams.collectives import CollectivesSeam
 from ctx_tracer.probe.seams.hook import HookSeam
@@ -108,6 +108,10 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
         directory,
         lambda forked: process.identity(paddle, run_id, attempt, forked, traced.observer.name),
     )
+    traced.notes = known.notes(known.installed())
+    for kind, note in traced.notes:
+        if kind == known.UNKNOWN_SOURCE:
+            warn(note)
     probe = _Probe(traced)
     if process.is_rank():
         try:
@@ -191,8 +195,10 @@ def declines(paddle: Optional[Any], directory: Optional[str], run: str) -> Optio
         return "it was switched off for good (`ctx-tracer off`)"
     version = str(paddle.__version__).split(".")[:2]
     if not all(part.isdigit() for part in version) or tuple(map(int, version)) not in SUPPORTED:
-        known = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED)
-        return f"Paddle {paddle.__version__} is not one of the known versions ({known})"
+        found = known.installed()
+        if found.unknown or found.unread:  # else it is one that was measured, under another name
+            names = ", ".join(f"{major}.{minor}" for major, minor in SUPPORTED)
+            return f"Paddle {paddle.__version__} is not one of the known versions ({names}), nor is its source"
     return None
 
 

@@ -61,6 +61,7 @@ class Session:
         self.backward_begins: List[Callable[[List[Any], bool], None]] = []  # with the roots, and whether it retains
         self.backward_ends: List[Callable[[bool], None]] = []  # with whether it left gradients on parameters
         self.directory = directory
+        self.notes: List[Tuple[str, str]] = []  # kind and sentence: what every record of this process says of itself
         self._identity = identity
         self._record: Optional[RecordWriter] = None
         self._closed = False
@@ -86,6 +87,8 @@ class Session:
         if record is None:
             self._known = self._identity(self._forked_from)
             record = self._record = RecordWriter.create(self.directory, self._known)
+            for kind, what in self.notes:
+                record.define(kind, {"what": what})
         return record
 
     @property

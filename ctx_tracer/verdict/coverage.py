@@ -70,6 +70,7 @@ def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
     if not processes:
         return ["No recompute region was captured: no process of this command left a record."]
     reasons = [reason for process in processes for reason in _unseen(process)]
+    reasons += sorted(_said(processes, "unknown_source"))
     counters = total(processes)
     if not counters["regions_captured"]:
         reasons.append(
@@ -127,9 +128,15 @@ def _unseen(process: ProcessRecord) -> list[str]:
     return reasons
 
 
+def _said(processes: Sequence[ProcessRecord], kind: str) -> set[str]:
+    """What the records say of themselves, each once however many ranks say it."""
+    definitions = (d for p in processes for d in p.end.definitions.values() if d.kind == kind)
+    return {str(definition.data.get("what")) for definition in definitions}
+
+
 def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     said = {sentence for p in processes for sentence in p.not_observed}
-    said |= {d.data["what"] for p in processes for d in p.end.definitions.values() if d.kind == "not_observed"}
+    said |= _said(processes, "not_observed")
     overflow = total(processes)["signatures_overflow"]
     if overflow:
         said.add(f"facts of {overflow} captures in spans: the signatures of their regions were too many")
