@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-from typing import Any, List
+from typing import Any, Dict, List
 
 from ctx_tracer.probe.guard import Guard, Hook
 from ctx_tracer.probe.observe.native import place
 from ctx_tracer.probe.observe.python import MAX_KNOWN, NOTHING, Observation, Observer
 
 SWITCH = "CTX_TRACER_NATIVE"  # "off": the Python observer
+
+_loaded: Dict[str, Any] = {}  # a library stays for as long as its process
 
 
 def observer(paddle: Any) -> Observer:
@@ -21,7 +23,7 @@ def observer(paddle: Any) -> Observer:
     try:
         path = place.library(os.path.dirname(os.path.abspath(paddle.__file__)))
         return NativeObserver(paddle, path) if place.trusted(path) else Observer(paddle)
-    except (ImportError, OSError, TypeError, ValueError):
+    except (AttributeError, ImportError, OSError, TypeError, ValueError):  # AttributeError: no memfd in this Python
         return Observer(paddle)
 
 
@@ -36,12 +38,9 @@ class NativeObserver(Observer):
 
     def __init__(self, paddle: Any, path: str) -> None:
         super().__init__(paddle)
-        loader = ExtensionFileLoader(place.MODULE, path)
-        spec = spec_from_loader(place.MODULE, loader)
-        assert spec is not None  # noqa: S101, a loader was given
-        module = module_from_spec(spec)
-        loader.exec_module(module)
-        self.recorder = module.Recorder(self.tensor_type, super().read, NOTHING, not self._one_place, MAX_KNOWN)
+        if path not in _loaded:
+            _loaded[path] = _load(path)
+        self.recorder = _loaded[path].Recorder(self.tensor_type, super().read, NOTHING, not self._one_place, MAX_KNOWN)
         self.read = self.recorder.read  # type: ignore[method-assign]  # a method of ours would take longer than it
 
     def before(self, hook: Hook, observed: List[Observation], guard: Guard) -> Hook:
@@ -58,3 +57,21 @@ class NativeObserver(Observer):
         """As the Python observer; one slot in sixteen is timed, for all of them."""
         spent: int = self.recorder.spent()
         return spent
+
+
+def _load(path: str) -> Any:
+    # A copy in memory: homes are often on a network, and code that was mapped from a file there that somebody builds
+    # anew, or removes, is a SIGBUS in training.
+    with open(path, "rb") as file:
+        descriptor = os.memfd_create(place.MODULE)
+        try:
+            os.write(descriptor, file.read())
+            loader = ExtensionFileLoader(place.MODULE, f"/proc/self/fd/{descriptor}")
+            spec = spec_from_loader(place.MODULE, loader)
+            if spec is None:
+                raise ImportError(path)
+            module = module_from_spec(spec)
+            loader.exec_module(module)
+            return module
+        finally:
+            os.close(descriptor)

@@ -7,7 +7,6 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <structmember.h>
 #include <time.h>
 
 #include <cstring>
@@ -486,11 +485,6 @@ PyGetSetDef pack_attributes[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyMemberDef pack_members[] = {
-    {"__wrapped__", T_OBJECT, offsetof(Pack, hook), READONLY, "The hook."},
-    {nullptr, 0, 0, 0, nullptr},
-};
-
 PyTypeObject pack_type = {PyVarObject_HEAD_INIT(nullptr, 0) "ctx_tracer_native.Pack", sizeof(Pack)};
 
 PyObject* pack_new(PyObject* recorder, PyObject* args, bool first) {
@@ -544,7 +538,6 @@ PyMODINIT_FUNC PyInit_ctx_tracer_native() {
   pack_type.tp_traverse = pack_traverse;
   pack_type.tp_call = pack_call;
   pack_type.tp_getset = pack_attributes;
-  pack_type.tp_members = pack_members;
   if (PyType_Ready(&recorder_type) < 0 || PyType_Ready(&pack_type) < 0) return nullptr;
   PyObject* module = PyModule_Create(&module_definition);
   if (module == nullptr) return nullptr;
