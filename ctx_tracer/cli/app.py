@@ -242,6 +242,37 @@ def report(
 
 
 @app.command(cls=_Command)
+def analyze(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR|FILE...", help="Records, bundles, or directories of them, of all nodes."),
+    ],
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run, where there are several.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file that needs nothing else.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what the records of a job tell, also of one that was killed: each rank by itself, and against the others."""
+    from ctx_tracer.cli import analyze as command
+
+    command.analyze(paths, run, html, as_json=json)
+
+
+@app.command(cls=_Command)
+def bundle(
+    source: Annotated[str, typer.Argument(metavar="DIR|RUN", help="A directory of records, or a run of this node.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to.", show_default="RUN.ctxbundle")
+    ] = None,
+) -> None:
+    """Pack the records of a run on this node into one file, for `ctx-tracer analyze` elsewhere."""
+    from ctx_tracer.cli import analyze as command
+
+    command.bundle(source, output)
+
+
+@app.command(cls=_Command)
 def version() -> None:
     """Print the version."""
     from ctx_tracer import __version__

@@ -149,10 +149,10 @@ def report(path: Path, *, as_json: bool) -> None:
     """A saved report, or what records alone can tell."""
     remedy = "`ctx-tracer run --report FILE` writes one"
     if path.is_dir() or path.suffix == SUFFIX:
-        from ctx_tracer.daemon.report import report_of_records
+        from ctx_tracer.daemon.offline import report_of_records
 
         try:
-            told = report_of_records(path)
+            told = report_of_records([path])
         except (OSError, RecordError) as error:
             raise CommandError(f"cannot read {path}: {error}", "give a record, or a directory of records", 2) from error
         show_json(told) if as_json else show_whole_report(told, console())

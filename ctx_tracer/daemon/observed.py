@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.verdict.coverage import LOSSES, RING
 from ctx_tracer.verdict.exits import ProcessEnd
-from ctx_tracer.verdict.job import FIRST_STEPS
+from ctx_tracer.verdict.job import FIRST_STEPS, ProcessRecord
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.exits import Ended
@@ -119,4 +119,16 @@ class Observed:
             last_event=self.last_event,
             findings=self.reader.findings(),
             stopped=self.stopped,
+        )
+
+    def record(self) -> ProcessRecord:
+        """All that it left, for the report."""
+        return ProcessRecord(
+            end=self.end(),
+            counters=self.reader.counters(),
+            lost_events=self.reader.lost,
+            steps=self.steps,
+            step_seconds=self.step_seconds,
+            step_own_seconds=self.step_own_seconds,
+            not_observed=self.not_observed,
         )

@@ -47,6 +47,7 @@ class Group:
         self.over: str | None = None  # why it is not followed any more: after a difference all others follow from it
         self.findings: list[Finding] = []
         self._newest: dict[int, int] = {}
+        self._over_after: int | None = None  # the last position of a rank that ended in good order
         self._floor = 0  # events of some rank before this position were lost
         self._calls: dict[int, _Said] = {}
         self._kinds: dict[int, _Said] = {}
@@ -69,7 +70,7 @@ class Group:
                 self._different_calls(event.position, said)
         elif said.count >= self.expected:
             del self._calls[event.position]
-        elif any(member.ended for member in self.members.values()):
+        elif self._over_after is not None and event.position > self._over_after:
             self.ended()
         elif len(self._calls) > MAX_WAITING:
             self.give_up("a rank is too far behind to be compared")
@@ -93,7 +94,9 @@ class Group:
         for rank, speaker in self.members.items():
             if not speaker.ended or self.over is not None:
                 continue
-            beyond = min((p for p in self._calls if p > self._newest[rank]), default=None)
+            last = self._newest[rank]
+            self._over_after = last if self._over_after is None else min(last, self._over_after)
+            beyond = min((position for position in self._calls if position > last), default=None)
             if beyond is not None:
                 self._never_arrived(beyond, rank)
 

@@ -23,7 +23,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command_and_loads_nothing_heavy() -> None:
     done = command("--help")
     assert done.returncode == 0
-    for name in ("run", "serve", "runs", "alerts", "show", "explain", "report", "version"):
+    for name in ("run", "serve", "runs", "alerts", "show", "explain", "report", "analyze", "bundle", "version"):
         assert f"  {name} " in done.stdout
     code = (
         "import sys\nfrom ctx_tracer.cli import main\nsys.argv = ['ctx-tracer', '--help']\n"
