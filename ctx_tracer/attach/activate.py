@@ -11,16 +11,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+DORMANT = "CTX_TRACER_DORMANT"
 RECORDS = "rank-*.pid-*.ctxrec"
 _LAUNCHERS = (["paddle.distributed.launch"], ["paddle.distributed.fleet.launch"])
 
 
 def activate() -> None:
-    """Install the probe, unless this process launches ranks or was started by one. Raises what the probe raises."""
+    """Install the probe, unless this process launches ranks or was started by one. Raises what the probe raises.
+
+    In a job that is dormant, and where no job has a directory for records, only listen for `ctx-tracer attach`.
+    """
     environment = os.environ
+    if is_launcher(getattr(sys, "orig_argv", None) or _command_line()):
+        return
+    given = environment.get("CTX_TRACER_RECORD_DIR")
+    if given is None or environment.get(DORMANT) == "1":
+        _lie_dormant(given)
+        return
     rank = environment.get("PADDLE_TRAINER_ID")
-    directory = Path(environment["CTX_TRACER_RECORD_DIR"])
-    if is_launcher(getattr(sys, "orig_argv", None) or _command_line()) or is_helper_of_rank(directory, rank):
+    directory = Path(given)
+    if is_helper_of_rank(directory, rank):
         return
     from ctx_tracer import probe
 
@@ -38,6 +48,15 @@ def activate() -> None:
             else f"{paddle} was imported and is not watched: see the line that begins with `ctx-tracer: not tracing`. "
             f"The versions that are watched are {known}."
         )
+
+
+def _lie_dormant(directory: str | None) -> None:
+    from ctx_tracer.attach import control
+
+    control.listen()
+    if directory is not None:
+        note = "The job was started dormant, and nobody attached to it: `ctx-tracer attach --all` on this node."
+        (Path(directory) / f"pid-{os.getpid()}.note").write_text(note)
 
 
 def is_launcher(command: Sequence[str]) -> bool:

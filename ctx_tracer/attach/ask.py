@@ -1,4 +1,4 @@
-"""Speaks to a process that listens (ctx_tracer/probe/control.py)."""
+"""Speaks to a process that listens (ctx_tracer/attach/control.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from ctx_tracer.probe.control import address
+from ctx_tracer.attach.control import address
 
 # A busy interpreter takes its time to answer, and the import of the probe is in it; one that is blocked in C++ with the
 # interpreter's lock held never does.

@@ -114,16 +114,14 @@ def switch_off(process: Process, *, whole_run: bool) -> dict[str, Any] | None:
 
     With `whole_run`, those of its run that start later on this node are not watched either.
     """
-    marked = False
-    if process.record is not None and process.run is not None:
-        name = off_names(process.run, process.pid)[0 if whole_run else 1]
+    told = process.environment.get("CTX_TRACER_RECORD_DIR")
+    directory = process.record.parent if process.record is not None else Path(told) if told else None
+    marked = directory is not None and process.run is not None
+    if directory is not None and process.run is not None:
         try:
-            (process.record.parent / name).touch()
+            (directory / off_names(process.run, process.pid)[0 if whole_run else 1]).touch()
         except OSError as error:
-            raise AttachError(
-                f"cannot write in {process.record.parent}: {error.strerror}", "free some space"
-            ) from error
-        marked = True
+            raise AttachError(f"cannot write in {directory}: {error.strerror}", "free some space there") from error
     try:
         answer = _ask(process, {"do": "off"})
     except OSError as error:
@@ -150,20 +148,23 @@ def place_of(process: Process, record_dir: Path | None) -> Place:
     return Place(run, directory, given is not None, int(began_s * 1e9))
 
 
-def look_after(places: Iterable[Place], collector: str | None, report: Path | None) -> None:
-    """Start a daemon for each place that has none. Raises AttachError."""
+def look_after(places: Iterable[Place], collector: str | None, report: Path | None) -> list[Place]:
+    """Start a daemon for each place that has none; those for which one was started. Raises AttachError."""
+    started = []
     for place in {place.directory: place for place in places}.values():
         try:
-            spawn(
+            if spawn(
                 str(place.directory),
                 collector,
                 str(report.absolute()) if report else None,
                 log=place.directory / LOG,
                 since_ns=place.since_ns,
                 discard=not place.given,
-            )
+            ):
+                started.append(place)
         except OSError as error:
             raise AttachError(f"the daemon cannot be started: {error}", "records stay in its directory") from error
+    return started
 
 
 def _ask(process: Process, request: dict[str, Any]) -> dict[str, Any] | None:

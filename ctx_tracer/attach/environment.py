@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
+from ctx_tracer.attach.activate import DORMANT
+
 SITE = Path(__file__).parent / "site"
 
 # The job's own id where a scheduler gave one: the same on every node of the job.
@@ -45,7 +47,9 @@ def first_attempt(environment: Mapping[str, str]) -> int:
     return 0
 
 
-def job_environment(environment: Mapping[str, str], *, run: str, attempt: int, record_dir: Path) -> dict[str, str]:
+def job_environment(
+    environment: Mapping[str, str], *, run: str, attempt: int, record_dir: Path, dormant: bool = False
+) -> dict[str, str]:
     """`environment` for the job: everything as it was, our folder first on PYTHONPATH, the run's identity beside it."""
     path = environment.get("PYTHONPATH", "")
     entries = [entry for entry in path.split(os.pathsep) if entry != str(SITE)] if path else []
@@ -56,4 +60,5 @@ def job_environment(environment: Mapping[str, str], *, run: str, attempt: int, r
         "CTX_TRACER_RUN_ID": run,
         "CTX_TRACER_ATTEMPT": str(attempt),
         "CTX_TRACER_RECORD_DIR": str(record_dir),
+        **({DORMANT: "1"} if dormant else {}),
     }

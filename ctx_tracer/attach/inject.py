@@ -41,7 +41,7 @@ class InjectError(Exception):
 
 
 def inject(pid: int, request: Mapping[str, Any], python: tuple[int, int] | None) -> dict[str, Any]:
-    """Start the control thread (ctx_tracer/probe/control.py) in `pid` and return its answer to `request`.
+    """Start the control thread (ctx_tracer/attach/control.py) in `pid` and return its answer to `request`.
 
     `python` is the version that the process runs. Raises InjectError.
     """

@@ -101,7 +101,7 @@ def look(pid: int) -> Process | None:
         state=state,
         rank=rank if kind != LAUNCHER else None,
         world_size=world,
-        run=run,
+        run=run or (environment.get("CTX_TRACER_RUN_ID") if state != UNTRACED else None),
         paddle=_version(pid, core),
         python=(3, int(python[2:])) if python else None,
         step=step,

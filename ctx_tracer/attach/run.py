@@ -48,6 +48,7 @@ class RunOptions:
     fail_on: str | None = None  # a severity, or `undecided`: whatever is no match
     record_dir: Path | None = None
     json_only: bool = False  # standard output carries the report alone; the job's goes to standard error
+    dormant: bool = False  # nothing is patched until somebody attaches
     config: Path | None = None  # None: ctx-tracer.toml in the working directory, if there is one
 
 
@@ -79,7 +80,9 @@ def run(options: RunOptions) -> Outcome:
     if native is not None:
         announcer.say(native)
     started_ns = time.time_ns()
-    extended = job_environment(environment, run=run_name, attempt=attempt, record_dir=directory.path)
+    extended = job_environment(
+        environment, run=run_name, attempt=attempt, record_dir=directory.path, dormant=options.dormant
+    )
     watch = ExitWatch(directory.path)  # before the job: a rank may be gone before anything else is ready
     try:
         job = Job(options.command, extended, stdout_to=2 if options.json_only else None)

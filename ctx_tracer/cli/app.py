@@ -108,6 +108,9 @@ def run(
     record_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the ranks' records there: a local directory.")
     ] = None,
+    dormant: Annotated[
+        bool, typer.Option("--dormant", help="Patch nothing until `ctx-tracer attach`, which then needs no right.")
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Which findings are suppressed.", show_default="ctx-tracer.toml, if there"),
@@ -117,7 +120,9 @@ def run(
     from ctx_tracer.attach.run import RunOptions
     from ctx_tracer.cli.run import run_command
 
-    options = RunOptions(command, collector, report, fail_on.value if fail_on else None, record_dir, json, config)
+    options = RunOptions(
+        command, collector, report, fail_on.value if fail_on else None, record_dir, json, dormant, config
+    )
     raise typer.Exit(run_command(options))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.text import Text
 
-from ctx_tracer.attach import processes
-from ctx_tracer.attach.attach import AttachError, attach, detach, look_after, place_of, switch_off, target
+from ctx_tracer.attach import processes, pth
+from ctx_tracer.attach.attach import LOG, AttachError, attach, detach, look_after, place_of, switch_off, target
 from ctx_tracer.attach.processes import Found, Process
 from ctx_tracer.cli.errors import CommandError
 from ctx_tracer.cli.read import show_json
@@ -82,12 +82,17 @@ def attach_command(
         places.append(place)
     if places:
         try:
-            look_after(places, collector, report)
+            started = {place.directory for place in look_after(places, collector, report)}
         except AttachError as error:
             _complain(error)
-            failed += 1
+            return 1
         for directory in dict.fromkeys(place.directory for place in places):
-            print(f"records and daemon.log in {directory}\n  what was found: ctx-tracer report {directory}")
+            where = (
+                f"in {directory}/{LOG}" if directory in started else "by the daemon that looks after the run already"
+            )
+            print(f"findings are told {where}\n  what was found so far: ctx-tracer report {directory}")
+            if report is not None and directory not in started:
+                print(f"  {report} is not written: that daemon has its own")
         print(f"  to end it: ctx-tracer detach {'--all' if everything else ' '.join(map(str, chosen))}")
     return 1 if failed else 0
 
@@ -131,6 +136,26 @@ def off_command(what: str) -> int:
         else:
             _show_left(process, answer, "off for good")
     return 1 if failed else 0
+
+
+def install_pth_command(python: Path | None) -> None:
+    """Make an environment dormant."""
+    try:
+        environment = pth.environment_of(python)
+        new = pth.install(environment)
+    except pth.PthError as error:
+        raise CommandError(str(error), "name an interpreter of yours with --python", 2) from error
+    print(f"{environment.prefix}: {'dormant from now on' if new else 'dormant already'} ({environment.file})")
+
+
+def remove_pth_command(python: Path | None) -> None:
+    """Undo it."""
+    try:
+        environment = pth.environment_of(python)
+        removed = pth.remove(environment)
+    except pth.PthError as error:
+        raise CommandError(str(error), "name an interpreter of yours with --python", 2) from error
+    print(f"{environment.prefix}: {'no longer dormant' if removed else 'was not dormant'} ({environment.file})")
 
 
 def _chosen(pids: Sequence[int], *, everything: bool) -> list[int]:

@@ -64,3 +64,25 @@ def off(
     from ctx_tracer.cli.attach import off_command
 
     raise typer.Exit(off_command(what))
+
+
+Python = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Of the environment of this interpreter.", show_default="this command's"),
+]
+
+
+@live.command(cls=Command, name="install-pth")
+def install_pth(python: Python = None) -> None:
+    """Make every training of an environment dormant: nothing is patched until `ctx-tracer attach`."""
+    from ctx_tracer.cli.attach import install_pth_command
+
+    install_pth_command(python)
+
+
+@live.command(cls=Command, name="remove-pth")
+def remove_pth(python: Python = None) -> None:
+    """Undo `install-pth`."""
+    from ctx_tracer.cli.attach import remove_pth_command
+
+    remove_pth_command(python)

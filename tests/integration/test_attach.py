@@ -149,3 +149,69 @@ def test_whoever_attaches_is_killed(newest_paddle: PaddleEnvironment, tmp_path: 
         (tmp_path / "stop").touch()
         assert job.wait(60) == 0
     assert json.loads((tmp_path / "after.0").read_text()) == []
+
+
+def test_a_job_that_was_started_dormant(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    """Nothing is patched until somebody attaches, which needs no right to trace; the daemon of `run` does the rest."""
+    report_file = tmp_path / "report.json"
+    command = [newest_paddle.python, str(TRAIN), str(tmp_path)]
+    job = subprocess.Popen(
+        [*CTX_TRACER, "run", "--dormant", "--report", str(report_file), "--", *command],
+        env=newest_paddle.environ(TMPDIR=str(tmp_path), OMP_NUM_THREADS="1"),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: steps(tmp_path) >= 3, 120)
+    [before] = [p for p in of(tmp_path) if "--dormant" not in p["command"]]
+    assert (before["state"], before["record"]) == ("dormant", None)
+    assert before["run"]
+    attached = ctx_tracer("attach", before["pid"])
+    assert (attached.returncode, attached.stderr) == (0, "")
+    assert "by the daemon that looks after the run already" in attached.stdout
+    goes_on(tmp_path)
+    assert ctx_tracer("off", before["run"]).returncode == 0
+    assert ctx_tracer("attach", before["pid"]).returncode == 1
+    (tmp_path / "stop").touch()
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert {finding["rule"] for finding in json.loads(report_file.read_text())["findings"]} == {"CT109"}
+    assert "CT109" in errors
+    assert json.loads((tmp_path / "after.0").read_text()) == []
+
+
+def test_an_environment_that_is_dormant(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    """A line in site-packages, of a venv that sees the Paddle of another."""
+    site = subprocess.run(
+        [newest_paddle.python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    subprocess.run([newest_paddle.python, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    for told in ("dormant from now on", "dormant already"):
+        installed = ctx_tracer("install-pth", "--python", python)
+        assert installed.stdout.startswith(f"{tmp_path}/venv: {told} (")
+    with (tmp_path / "train.log").open("w") as log:
+        job = subprocess.Popen(
+            [python, TRAIN, tmp_path], env={**os.environ, "PYTHONPATH": site, "OMP_NUM_THREADS": "1"}, stderr=log
+        )
+    try:
+        until(lambda: steps(tmp_path) >= 3, 120)
+        assert [p["state"] for p in of(tmp_path)] == ["dormant"]
+        assert ctx_tracer("attach", job.pid, "--detail", "2").returncode == 0
+        goes_on(tmp_path)
+        assert ctx_tracer("detach", job.pid).returncode == 0
+        (tmp_path / "stop").touch()
+        assert job.wait(60) == 0
+    finally:
+        job.kill()
+    assert json.loads((tmp_path / "after.0").read_text()) == []
+    # The tracer is gone, the line is not: no interpreter may notice.
+    [line] = (tmp_path / "venv").glob("lib/*/site-packages/ctx_tracer_dormant.pth")
+    line.write_text(line.read_text().replace("sitecustomize.py", "gone.py"))
+    done = subprocess.run([python, "-c", "print('fine')"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+    for told in ("no longer dormant", "was not dormant"):
+        assert told in ctx_tracer("remove-pth", "--python", python).stdout
+    assert not line.exists()

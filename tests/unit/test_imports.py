@@ -55,7 +55,17 @@ def test_a_part_names_only_the_foreign_packages_it_may(part):
 
 
 @pytest.mark.parametrize(
-    "part", ["ctx_tracer/probe", "ctx_tracer/record", "ctx_tracer/model.py", "ctx_tracer/rules.py"]
+    "part",
+    [
+        "ctx_tracer/attach/activate.py",
+        "ctx_tracer/attach/agent",
+        "ctx_tracer/attach/control.py",
+        "ctx_tracer/attach/site",
+        "ctx_tracer/model.py",
+        "ctx_tracer/probe",
+        "ctx_tracer/record",
+        "ctx_tracer/rules.py",
+    ],
 )
 def test_what_is_injected_is_written_for_python_3_8(part):
     for file in _files(part):

@@ -1,6 +1,6 @@
 """Runs once in a process that is attached to, in a thread of its own; `agent.c` calls it.
 
-Beside this file lie `request.json` (the folder of the package, and what is asked of `ctx_tracer.probe.control`) and,
+Beside this file lie `request.json` (the folder of the package, and what is asked of `ctx_tracer.attach.control`) and,
 afterwards, `answer.json`. Python 3.8 syntax and the standard library: it runs in whatever the training runs in, which
 need not have `ctx_tracer` installed.
 """
@@ -25,7 +25,7 @@ def _answer(here: str) -> None:
         request = json.load(file)
     try:
         _load(request["package"])
-        from ctx_tracer.probe import control
+        from ctx_tracer.attach import control
 
         answer = control.listen().answer(request)
     except Exception as error:  # noqa: BLE001, whoever attached is told, the program is not

@@ -1,5 +1,7 @@
 """Runs at the start of every Python process under `ctx-tracer run`, before the program's first line.
 
+The line that `ctx-tracer install-pth` writes runs it too, in every process of an environment.
+
 It only leaves a finder behind that waits for `import paddle`: a process that never imports Paddle pays for two string
 comparisons per import. Then it gives way to the `sitecustomize` that it shadows and takes its folder off `sys.path`, so
 that the program finds everything where it was. Nothing that goes wrong here reaches the program.
@@ -70,9 +72,8 @@ def _activate():  # type: ignore[no-untyped-def]
 
 def _note(text):  # type: ignore[no-untyped-def]
     """Why this process leaves no record; told where no other leaves one either."""
-    try:
-        with open(os.path.join(os.environ["CTX_TRACER_RECORD_DIR"], "pid-%d.note" % os.getpid()), "w") as file:
-            file.write(text)
+    try:  # noqa: SIM105, contextlib would have to be imported
+        _leave("pid-%d.note" % os.getpid(), text)
     except Exception:  # noqa: BLE001, S110, there is nobody left to tell
         pass
 
@@ -83,11 +84,17 @@ def _complain(error):  # type: ignore[no-untyped-def]
         import traceback
 
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        name = "pid-%d.error" % os.getpid()
-        with open(os.path.join(os.environ["CTX_TRACER_RECORD_DIR"], name), "w") as file:
-            file.write(text)
+        _leave("pid-%d.error" % os.getpid(), text)
     except Exception:  # noqa: BLE001, S110, there is nobody left to tell
         pass
+
+
+def _leave(name, text):  # type: ignore[no-untyped-def]
+    """A file for the daemon, whole from the moment that it is there."""
+    path = os.path.join(os.environ["CTX_TRACER_RECORD_DIR"], name)
+    with open(path + ".part", "w") as file:
+        file.write(text)
+    os.rename(path + ".part", path)
 
 
 def _wait_for_paddle():  # type: ignore[no-untyped-def]
@@ -111,4 +118,5 @@ def _give_way():  # type: ignore[no-untyped-def]
 
 
 _wait_for_paddle()
-_give_way()
+if __name__ == "sitecustomize":
+    _give_way()

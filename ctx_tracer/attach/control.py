@@ -4,6 +4,9 @@ The socket has an abstract name, so there is no file to be found stale, no folde
 no limit to a path; the kernel tells who connects, and only the owner of the process and root are heard. The thread is
 unknown to `threading` and takes no signals: nothing that the program can count has changed.
 
+Python 3.8 syntax and standard library only: it runs in the training. The probe is imported when somebody attaches, so
+that being dormant costs a start next to nothing.
+
 A request is one line of JSON, `{"do": "status" | "attach" | "detach" | "detail" | "off", ...}`, and so is the answer:
 `{"ok": true, ...}` or `{"ok": false, "error": why}`.
 """
@@ -17,10 +20,7 @@ import signal
 import socket
 import struct
 import sys
-from typing import Any, Dict, Optional
-
-from ctx_tracer import probe
-from ctx_tracer.probe.guard import Cost, Guard
+from typing import Any, Callable, Dict, Optional
 
 _PATIENCE_S = 5.0  # with a client that says nothing
 _LONGEST = 64 << 10  # bytes of a request; paths are the longest part of one
@@ -35,17 +35,25 @@ class Control:
 
     def __init__(self) -> None:
         self._why = ""
-        self._answer = Guard("control", self._failed, lambda: None, Cost())(self._do)
+        self._guarded: Optional[Callable[[Dict[str, Any]], Any]] = None
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Do what is asked."""
+        if self._guarded is None:
+            if request.get("do") == "status" and "ctx_tracer.probe" not in sys.modules:
+                return {"ok": True, "pid": os.getpid(), "installed": False, "off": False}
+            from ctx_tracer.probe.guard import Cost, Guard
+
+            self._guarded = Guard("control", self._failed, lambda: None, Cost())(self._do)
         self._why = "the tracer failed too often in this process and has given up"
-        return self._answer(request) or {"ok": False, "error": self._why}
+        return self._guarded(request) or {"ok": False, "error": self._why}
 
     def _failed(self, _seam: str, error: Exception, _count: int) -> None:
         self._why = f"the tracer failed: {type(error).__name__}: {error}"
 
     def _do(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        from ctx_tracer import probe
+
         what = request.get("do")
         if what == "attach":
             why_not = self._attach(request)
@@ -60,10 +68,14 @@ class Control:
         return self._status()
 
     def _status(self) -> Dict[str, Any]:
+        from ctx_tracer import probe
+
         return {"ok": True, "pid": os.getpid(), **probe.status()}
 
     def _attach(self, request: Dict[str, Any]) -> Optional[str]:
         """None, or why not."""
+        from ctx_tracer import probe
+
         paddle = sys.modules.get("paddle")
         if _RECOMPUTE not in sys.modules or getattr(getattr(paddle, "__spec__", None), "_initializing", False):
             return "Paddle is not completely imported yet; try again in a moment"
