@@ -3,7 +3,7 @@
     ./run bench attach [--json]
 
 Start-up: the median over starts of a Python without and with the line of `install-pth`, in turns, and the time that a
-process with Paddle needs to begin to listen. Attach: a training is attached to, detached from and attached to again, and
+process with Paddle needs to begin to listen. Attach: a training is attached to, detached from and attached to again:
 the longest step around each moment beside the median of all. Only what stands side by side is worth comparing: absolute
 times are the machine's.
 """
