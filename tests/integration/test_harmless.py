@@ -24,7 +24,7 @@ JOBS = {
         1,
         """
         blocks sequential dropout accumulation tied_frozen lora variable_length moe gan evaluation pylayer
-        shapes layers
+        shapes layers optimizers
         """,
     ),
     "two_ranks.py": (2, "data_parallel semi_auto semi_auto_2d"),

@@ -8,6 +8,7 @@ import gan
 import layers
 import lora
 import moe
+import optimizers
 import pylayer
 import sequential
 import shapes
@@ -17,5 +18,5 @@ from job import main
 
 main(
     blocks, sequential, dropout, accumulation, tied_frozen, lora, variable_length, moe, gan, evaluation, pylayer,
-    shapes, layers,
+    shapes, layers, optimizers,
 )  # fmt: skip
