@@ -207,7 +207,7 @@ y.sum().backward()
         slug="rng-not-restored",
         severity="error",
         title="Random numbers differ in replay",
-        meaning="The block draws random numbers (dropout, sampling), and its replay started from another state of that generator than its forward. It drops other elements the second time, so the gradients do not fit the loss.",
+        meaning="The block draws random numbers (dropout, sampling), and its replay started from another state of that generator than its forward. It drops other elements the second time, so the gradients do not fit the loss. Generators that other threads may draw from too (numpy's and Python's) are reported where something else came out of the replay.",
         cause="The block is recomputed with preserve_rng_state=False, or draws from a generator that this Paddle does not restore (numpy's and Python's before 3.1).",
         remedy="Leave preserve_rng_state at True; draw with Paddle's generator inside the block, or draw outside and pass the numbers in.",
         example="""\

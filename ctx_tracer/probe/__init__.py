@@ -219,10 +219,10 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
     failed = FailedCheck(session, lifecycle)
     lifecycle.tell(
         [
-            SurroundingsCheck(session),
             CountedCheck(session),
             ProducedCheck(session),
             ValuesCheck(session),
+            SurroundingsCheck(session),  # after what tells whether other random numbers mattered
             HeldCheck(session),  # after what tells whether a moved input mattered
             EffectsCheck(session),  # after what tells whether an effect fed the output
             AgainCheck(session, lifecycle),

@@ -269,6 +269,9 @@ def moved_in_hook_mode(release: Release) -> Iterator[Found]:
     for slot in (0, 2):
         yield Found("CT110", "cached", slot)
     strides = {"captured": {"strides": [1, 4]}, "served": {"strides": [2, 1]}}
+    if release < (3, 1):
+        for variant in ("drawn_by_numpy", "drawn_by_python"):
+            yield Found("CT110", variant, 2)
     yield Found("CT119", "strided", 3, differs=("strides",), known="paddle-hook-strided-view", **strides)
 
 

@@ -50,11 +50,11 @@ def scaled(block, x):
 
 
 def drawn_by_numpy(block, x):
-    return paddle.tanh(block.up(x)) * float(np.random.rand())
+    return paddle.tanh(block.up(x) * float(np.random.rand()))
 
 
 def drawn_by_python(block, x):
-    return paddle.tanh(block.up(x)) * random.random()
+    return paddle.tanh(block.up(x) * random.random())
 
 
 def in_default_dtype(block, x):

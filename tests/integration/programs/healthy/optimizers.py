@@ -3,6 +3,7 @@
 import random
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,7 @@ def schedules(mode):
         losses.append(step_by(optimizer, loss_of(model, step)))
         rate.step()
         with paddle.no_grad():
-            for mean, parameter in zip(average, model.parameters()):
+            for mean, parameter in zip(average, model.parameters(), strict=True):
                 mean.scale_(0.9).add_(parameter * 0.1)
                 if step == 3:
                     parameter.set_value(mean)
@@ -121,7 +122,7 @@ def by_hand(mode):
             loss.backward()
             gradients = [parameter.grad for parameter in parameters]
         with paddle.no_grad():
-            for parameter, gradient in zip(parameters, gradients):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.set_value(parameter - 0.1 * gradient)
         model.clear_gradients()
         losses.append(loss.detach())
@@ -264,7 +265,7 @@ def saved_and_loaded(mode):
 
 class Numbers(paddle.io.Dataset):
     def __getitem__(self, index):
-        return np.full([WIDTH], index / 8, "float32") + np.float32(np.random.rand()) * 0
+        return np.full([WIDTH], index / 8, "float32")
 
     def __len__(self):
         return 8
@@ -274,10 +275,33 @@ def loaded_by_workers(mode):
     """Batches from worker processes, which are forks of this one."""
     model = Stack(mode)
     optimizer = paddle.optimizer.AdamW(1e-2, parameters=model.parameters())
-    losses = []
-    for _ in range(2):
-        for batch in paddle.io.DataLoader(Numbers(), batch_size=4, num_workers=2, use_shared_memory=False):
-            losses.append(step_by(optimizer, (model(batch[0] if isinstance(batch, list) else batch) ** 2).mean()))
+    batches = paddle.io.DataLoader(Numbers(), batch_size=4, num_workers=2, use_shared_memory=False)
+    losses = [
+        step_by(optimizer, (model(batch[0] if isinstance(batch, list) else batch) ** 2).mean())
+        for _ in range(2)
+        for batch in batches
+    ]
+    return losses, model.parameters()
+
+
+def loaded_by_a_thread(mode):
+    """Batches made in a thread of this process, which draws from numpy's and python's generators at any moment."""
+    model = Stack(mode)
+    optimizer = paddle.optimizer.AdamW(1e-2, parameters=model.parameters())
+    over = threading.Event()
+
+    def load():
+        while not over.wait(1e-4):
+            np.random.rand(8)
+            random.random()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    losses = [step_by(optimizer, loss_of(model, step)) for step in range(5)]
+    over.set()
+    thread.join()
+    np.random.seed(7)
+    random.seed(7)
     return losses, model.parameters()
 
 
@@ -332,7 +356,8 @@ def layer_drop(mode):
 
 PROGRAMS = (
     minimize, lbfgs, scaler, schedules, several_groups, by_hand, gradient_penalty, interleaved, fused_accumulation,
-    mixed_precision, saved_and_loaded, loaded_by_workers, evaluation_with_gradients, alternating, layer_drop,
+    mixed_precision, saved_and_loaded, loaded_by_workers, loaded_by_a_thread, evaluation_with_gradients,
+    alternating, layer_drop,
 )  # fmt: skip
 
 if __name__ == "__main__":
