@@ -26,17 +26,27 @@ recompute(layer, x, use_reentrant=True).sum().backward()
 """
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What is built here is not the user's."""
+    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+def built(paddle: PaddleEnvironment, cache: dict[str, str]) -> dict[str, Any]:
+    """What `build-native` says, whether or not it was built before."""
+    ended = paddle.run(paddle.ctx_tracer, "build-native", "--json", **cache)
+    assert ended.returncode == 0, ended.stderr
+    return dict(json.loads(ended.stdout))
+
+
 def last_line(text: str) -> dict[str, Any]:
     return dict(json.loads([line for line in text.splitlines() if line.startswith("{")][-1]))
 
 
 def test_it_sees_what_the_python_observer_sees_and_training_does_not_see_it(
-    paddle: PaddleEnvironment, tmp_path: Path
+    paddle: PaddleEnvironment, cache: dict[str, str], tmp_path: Path
 ) -> None:
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    built = paddle.run(paddle.ctx_tracer, "build-native", "--json", **cache)
-    assert built.returncode == 0, built.stderr
-    told = json.loads(built.stdout)
+    told = built(paddle, cache)
     assert told["paddle_version"] == paddle.version
     assert Path(told["library"]).exists()
     for seed in ("1", "2"):
@@ -52,6 +62,28 @@ def test_it_sees_what_the_python_observer_sees_and_training_does_not_see_it(
     ended = paddle.run(paddle.python, PROGRAMS / "training_same.py", tmp_path, **cache)
     assert ended.returncode == 0, ended.stderr[-4000:]
     same(last_line(ended.stdout))
+
+
+def test_two_ranks_of_semi_auto_parallel_see_the_same(
+    paddle: PaddleEnvironment, cache: dict[str, str], tmp_path: Path
+) -> None:
+    built(paddle, cache)
+    logs = tmp_path / "logs"
+    launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo", "--log_dir", logs]
+    ended = paddle.run(paddle.python, *launcher, PROGRAMS / "two_ranks.py", tmp_path, cwd=tmp_path, **cache)
+    texts = [(logs / f"workerlog.{rank}").read_text() for rank in range(2)]
+    assert ended.returncode == 0, texts[0][-4000:]
+    for text in texts:
+        seen = last_line(text)
+        python, native = seen["python"], seen["native"]
+        assert (seen["observer"], seen["wrong"]) == ("native", [])
+        assert seen["known"] > 5 or paddle.release < (3,)  # there the Python observer reads them
+        assert python["outcome"] == native["outcome"] == seen["plain"]
+        assert (python["observer"], native["observer"]) == (["python"] * 2, ["native"] * 2)
+        for what in ("findings", "counters"):
+            assert native[what] == python[what]
+        assert native["counters"]["regions_replayed"] == 6
+        assert native["counters"]["guard_faults"] == 0
 
 
 def same(seen: dict[str, Any]) -> None:

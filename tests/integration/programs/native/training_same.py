@@ -17,36 +17,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "harmless"))
 import paddle
 from paddle.distributed.fleet.utils import recompute
 from training import CPU_ONLY, train
+from watching import watched
 
 from ctx_tracer import probe
 from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.observe.python import NOTHING
-from ctx_tracer.record.reader import RecordReader
 
 DIRECTORY = Path(sys.argv[1])
 STEPS = 6
 WRONG_AT = 4  # not among the steps recorded in full
-
-
-def watched(native, run):
-    """`run()` under the probe: what it returned, which observer there was, and what the record says."""
-    os.environ["CTX_TRACER_NATIVE"] = "on" if native else "off"
-    assert probe.install(record_dir=str(DIRECTORY))
-    status = probe.status()
-    outcome = run()
-    path = probe.session().record.path
-    probe.uninstall()
-    reader = RecordReader(path)
-    found = sorted((f.rule, f.slot, f.message, str(f.captured), str(f.produced)) for f in reader.findings())
-    counters = reader.counters()
-    own = counters.pop("own_ns")
-    seen = {
-        "outcome": outcome, "observer": [status["observer"], reader.identity.observer], "findings": found,
-        "counters": dict(counters), "accounted": own > 0,
-    }  # fmt: skip
-    reader.close()
-    Path(path).unlink()
-    return seen
 
 
 class Block(paddle.nn.Layer):
@@ -148,11 +127,11 @@ plain = reference()
 outcome = {"plain": plain}
 for native in (False, True):
     name = "native" if native else "python"
-    outcome[name] = {"healthy": watched(native, reference)}
+    outcome[name] = {"healthy": watched(DIRECTORY, native, reference)}
     for fault in ("dtype", "shape", "strides", "more", "raises"):
-        outcome[name][fault] = watched(native, wrong(fault))
+        outcome[name][fault] = watched(DIRECTORY, native, wrong(fault))
         paddle.base.framework._dygraph_tracer()._has_grad = True  # a replay that failed leaves it off
-outcome["packs"] = watched(True, packs)
+outcome["packs"] = watched(DIRECTORY, True, packs)
 print(json.dumps(outcome))
 sys.stdout.flush()
 os._exit(0)
