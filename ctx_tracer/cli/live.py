@@ -86,3 +86,23 @@ def remove_pth(python: Python = None) -> None:
     from ctx_tracer.cli.attach import remove_pth_command
 
     remove_pth_command(python)
+
+
+@live.command(cls=Command)
+def daemon(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where runs keep their records, a folder each.")],
+    collector: Collector = None,
+) -> None:
+    """Look after every run whose records appear in a folder of DIR, until Ctrl-C or SIGTERM; for a service manager.
+
+    A job needs no `ctx-tracer run` around it then. Its report is written into its folder when it has ended.
+    """
+    from ctx_tracer.cli.errors import CommandError
+    from ctx_tracer.daemon.service import serve
+
+    try:
+        serve(directory, collector)
+    except OSError as error:
+        raise CommandError(f"cannot read {directory}: {error.strerror}", "name a local directory", 2) from error
+    except ValueError as error:
+        raise CommandError(str(error), "give it with --collector http://HOST:PORT", 2) from error
