@@ -15,18 +15,24 @@ __all__ = ["flush", "instrument", "phase", "region", "status", "step", "uninstru
 
 
 def instrument(
-    *, collector: Optional[str] = None, record_dir: Optional[str] = None, report: Optional[str] = None
+    *,
+    collector: Optional[str] = None,
+    record_dir: Optional[str] = None,
+    report: Optional[str] = None,
+    fingerprint: Optional[str] = None,
+    budget: Optional[float] = None,
 ) -> bool:
     """Watch this process from now on; call it after `import paddle`, before or during training.
 
     The first process of a run on a node also starts the daemon, a process of its own that sends spans to `collector`
     (a URL; without one, OTEL_EXPORTER_OTLP_ENDPOINT decides) and writes `report` when the last process of the run is
-    gone. Does nothing under `ctx-tracer run`, which has done both. Returns whether this process is watched; where it is
-    not, one line on stderr says why. Never raises because of what it finds.
+    gone. `fingerprint` says on which steps values are looked at ("off", "sampled", "every-step"), `budget` how many
+    percent of a step watching may take. Does nothing under `ctx-tracer run`, which has done both. Returns whether this
+    process is watched; where it is not, one line on stderr says why. Never raises because of what it finds.
     """
     from ctx_tracer.attach.instrument import instrument as start
 
-    return start(collector=collector, record_dir=record_dir, report=report)
+    return start(collector=collector, record_dir=record_dir, report=report, fingerprint=fingerprint, budget=budget)
 
 
 def uninstrument() -> List[str]:

@@ -31,6 +31,11 @@ MISMATCH = "mismatch"
 
 SEVERITIES = ("info", "warning", "error")
 
+# How closely a step was looked at. Beyond LEVEL_COUNTED only some regions are: every second, fourth, eighth, ...
+LEVEL_ALL = 0
+LEVEL_UNSAMPLED = 1  # no values, no facts written in full
+LEVEL_COUNTED = 2  # saved tensors are counted and not read
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -194,6 +199,13 @@ class Identity:
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         known["command"] = tuple(known.get("command") or ())
         return cls(**known)
+
+
+def level_in_words(level: int) -> str:
+    """How closely a step was looked at, for a reader."""
+    if level <= LEVEL_COUNTED:
+        return ("everything", "no sampled steps", "tensors are only counted")[max(level, 0)]
+    return f"tensors are only counted, in every {1 << (level - LEVEL_COUNTED)}th region"
 
 
 def worst(severities: List[str]) -> Optional[str]:

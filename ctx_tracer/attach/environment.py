@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ctx_tracer.attach.activate import DORMANT
+from ctx_tracer.probe.settings import BUDGET, FINGERPRINT, Settings
 
 SITE = Path(__file__).parent / "site"
 
@@ -48,7 +49,13 @@ def first_attempt(environment: Mapping[str, str]) -> int:
 
 
 def job_environment(
-    environment: Mapping[str, str], *, run: str, attempt: int, record_dir: Path, dormant: bool = False
+    environment: Mapping[str, str],
+    *,
+    run: str,
+    attempt: int,
+    record_dir: Path,
+    chosen: Settings,
+    dormant: bool = False,
 ) -> dict[str, str]:
     """`environment` for the job: everything as it was, our folder first on PYTHONPATH, the run's identity beside it."""
     path = environment.get("PYTHONPATH", "")
@@ -61,4 +68,6 @@ def job_environment(
         "CTX_TRACER_ATTEMPT": str(attempt),
         "CTX_TRACER_RECORD_DIR": str(record_dir),
         **({DORMANT: "1"} if dormant else {}),
+        FINGERPRINT: chosen.fingerprint,
+        BUDGET: f"{100 * chosen.budget:g}",
     }

@@ -14,7 +14,14 @@ from ctx_tracer.attach.record_dir import UnusableDirectoryError, make_record_dir
 from ctx_tracer.daemon import spawn
 
 
-def instrument(*, collector: str | None = None, record_dir: str | None = None, report: str | None = None) -> bool:
+def instrument(
+    *,
+    collector: str | None = None,
+    record_dir: str | None = None,
+    report: str | None = None,
+    fingerprint: str | None = None,
+    budget: float | None = None,
+) -> bool:
     """What `ctx_tracer.instrument` documents."""
     from ctx_tracer import probe
 
@@ -32,7 +39,8 @@ def instrument(*, collector: str | None = None, record_dir: str | None = None, r
     try:
         run = run_id(environment, otherwise=name)
         directory = make_record_dir(run, Path(given) if given else None)
-        if not probe.install(str(directory), run, attempt_of(directory, int(rank or 0), environment)):
+        attempt = attempt_of(directory, int(rank or 0), environment)
+        if not probe.install(str(directory), run, attempt, fingerprint, budget):
             return False
         spawn(
             str(directory),

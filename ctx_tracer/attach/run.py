@@ -25,6 +25,7 @@ from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.daemon.streams import mute
 from ctx_tracer.model import MATCH, SEVERITIES, UNDECIDED
+from ctx_tracer.probe.settings import settings
 from ctx_tracer.verdict.job import RunInfo
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class RunOptions:
     record_dir: Path | None = None
     json_only: bool = False  # standard output carries the report alone; the job's goes to standard error
     dormant: bool = False  # nothing is patched until somebody attaches
+    fingerprint: str | None = None  # one of probe.settings.FINGERPRINTS
+    budget: float | None = None  # percent of a step
     config: Path | None = None  # None: ctx-tracer.toml in the working directory, if there is one
 
 
@@ -73,6 +76,7 @@ def run(options: RunOptions) -> Outcome:
     if options.report not in (None, "-") and not Path(str(options.report)).absolute().parent.is_dir():
         raise ValueError(f"cannot write the report to {options.report}: there is no such directory")
     suppressed = suppressions(options.config)
+    chosen = settings(environment, options.fingerprint, options.budget)
     run_name, attempt = run_id(environment), first_attempt(environment)
     directory = open_record_dir(run_name, options.record_dir)
     announcer = Announcer(reported=options.report is not None or options.json_only)
@@ -81,7 +85,12 @@ def run(options: RunOptions) -> Outcome:
         announcer.say(native)
     started_ns = time.time_ns()
     extended = job_environment(
-        environment, run=run_name, attempt=attempt, record_dir=directory.path, dormant=options.dormant
+        environment,
+        run=run_name,
+        attempt=attempt,
+        record_dir=directory.path,
+        chosen=chosen,
+        dormant=options.dormant,
     )
     watch = ExitWatch(directory.path)  # before the job: a rank may be gone before anything else is ready
     try:

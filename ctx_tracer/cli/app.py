@@ -34,6 +34,14 @@ class FailOn(str, Enum):
     UNDECIDED = "undecided"
 
 
+class Fingerprint(str, Enum):
+    """On which steps values are looked at."""
+
+    OFF = "off"
+    SAMPLED = "sampled"
+    EVERY_STEP = "every-step"
+
+
 class Severity(str, Enum):
     """How bad a finding is."""
 
@@ -69,6 +77,16 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise typer.BadParameter(f"{text!r} is no port: a number from 0 to 65535")
     return int(text)
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise typer.BadParameter(f"{text!r} is no percentage above 0 and up to 100")
+    return percent
 
 
 def _version(asked: bool) -> None:
@@ -111,6 +129,16 @@ def run(
     dormant: Annotated[
         bool, typer.Option("--dormant", help="Patch nothing until `ctx-tracer attach`, which then needs no right.")
     ] = False,
+    fingerprint: Annotated[
+        Fingerprint | None,
+        typer.Option(help="On which steps values are looked at.", show_default="sampled", **_one_of(Fingerprint)),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT", parser=_percent, help="The most of a step that watching may take.", show_default="1"
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Which findings are suppressed.", show_default="ctx-tracer.toml, if there"),
@@ -121,7 +149,16 @@ def run(
     from ctx_tracer.cli.run import run_command
 
     options = RunOptions(
-        command, collector, report, fail_on.value if fail_on else None, record_dir, json, dormant, config
+        command,
+        collector,
+        report,
+        fail_on.value if fail_on else None,
+        record_dir,
+        json,
+        dormant,
+        fingerprint.value if fingerprint else None,
+        budget,
+        config,
     )
     raise typer.Exit(run_command(options))
 

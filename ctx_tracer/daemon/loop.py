@@ -103,6 +103,7 @@ class Daemon:
         losses = self.export_losses()
         for observed in self.alive:
             observed.read(losses, partial(self._announce, observed))
+            self._say_notices(observed)
             if observed.spans is not None:
                 observed.spans.hurry(now_ns)
         gone = [observed for observed in self.alive if observed.pid in ended]
@@ -173,6 +174,7 @@ class Daemon:
         if ended.exit is None and observed.pid in exits:
             ended = replace(ended, exit=exit_of(exits[observed.pid]))
         observed.read(self.export_losses(), partial(self._announce, observed), last=True)
+        self._say_notices(observed)
         observed.ended = ended
         observed.stopped = ended.exit is not None and ended.exit.signal in passed_on
         end = observed.end()
@@ -207,6 +209,10 @@ class Daemon:
             self._announce(observed, finding)
             if observed.spans is not None:
                 observed.spans.told(now_ns, finding)
+
+    def _say_notices(self, observed: Observed) -> None:
+        while observed.notices:
+            self._announcer.say(observed.notices.pop(0))
 
     def _announce(self, observed: Observed, finding: Finding) -> None:
         self._announcer.finding(self._explained(observed, finding))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ctx_tracer.model import level_in_words
 from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, StepEvent
 from ctx_tracer.verdict.coverage import LOSSES, RING
 from ctx_tracer.verdict.exits import ProcessEnd
@@ -49,10 +50,12 @@ class Observed:
     steps: int = 0  # that ended
     step_seconds: float = 0.0  # in which they ran, without the first of them (verdict/job.py)
     step_own_seconds: float = 0.0  # of these, the probe's
+    notices: list[str] = field(default_factory=list)  # lines to be said
     not_observed: list[str] = field(default_factory=list)  # what the probe declined to watch, each a sentence
     _findings: list[Finding] = field(default_factory=list)
     _looks: int = 0
     _announced: set[tuple[object, ...]] = field(default_factory=set)
+    _lowered: bool = False  # for the first time; it may go back and forth
     _boundary_ns: int = 0  # the end of the last step, or the first event
 
     @property
@@ -99,6 +102,17 @@ class Observed:
             self._boundary_ns = event.time_ns
         elif isinstance(event, DetailEvent) and event.kind == "fault" and len(self.not_observed) < _MOST_FAULTS:
             self.not_observed.append(f"{event.data.get('seam')}: {event.data.get('error')}")
+        elif isinstance(event, DetailEvent) and event.kind == "detail" and not self._lowered:
+            self._lowered = True
+            self.notices.append(self._lowering(event.data))
+
+    def _lowering(self, data: Mapping[str, Any]) -> str:
+        share, budget, level = (data.get(name, 0) for name in ("share", "budget", "after"))
+        return (
+            f"rank {self.reader.identity.rank}: watching took {share:.1%} of a step, and its budget is {budget:.2%}; "
+            f"from step {data.get('step', 0) + 1} on: {level_in_words(level)}. The report says what was not looked at; "
+            "--budget PERCENT allows more"
+        )
 
     def losses(self) -> dict[str, int]:
         """What was lost of this process's observations, by reason; reasons that did not occur are left out."""

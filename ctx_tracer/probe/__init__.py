@@ -32,6 +32,7 @@ from ctx_tracer.probe.seams.pylayer import PyLayerSeam
 from ctx_tracer.probe.seams.reentrant import ReentrantSeam
 from ctx_tracer.probe.seams.saves import SavesSeam
 from ctx_tracer.probe.session import Session
+from ctx_tracer.probe.settings import Settings, settings
 from ctx_tracer.probe.setup import Setup
 
 SUPPORTED = ((2, 6), (3, 0), (3, 1), (3, 2), (3, 3))  # Paddle versions whose seams were read and measured
@@ -48,12 +49,12 @@ class _Probe:
         self.session = session
         self.seams: List[Tuple[Guard, Patches]] = []
         self.foreign: List[str] = []
-        self.face = Guard("program", self._fault, lambda: None, session.cost)
+        self.face = Guard("program", self._fault, lambda: None, session.accounts.cost)
 
     def patch(self, name: str, patch: Callable[[Patches, Guard], None]) -> None:
         """Patch one seam, all or nothing."""
         patches = Patches()
-        guard = Guard(name, self._fault, lambda: self.foreign.extend(patches.restore()), self.session.cost)
+        guard = Guard(name, self._fault, lambda: self.foreign.extend(patches.restore()), self.session.accounts.cost)
         try:
             patch(patches, guard)
         except (AttributeError, TypeError, ValueError) as error:  # a Paddle that differs from those we know
@@ -87,10 +88,17 @@ class _Probe:
         record.add("guard_faults", count)
 
 
-def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt: Optional[int] = None) -> bool:
+def install(
+    record_dir: Optional[str] = None,
+    run: Optional[str] = None,
+    attempt: Optional[int] = None,
+    fingerprint: Optional[str] = None,
+    budget: Optional[float] = None,
+) -> bool:
     """Patch the seams of the imported Paddle; observations go to a record in `record_dir`.
 
-    Arguments left out are taken from the environment (CTX_TRACER_RECORD_DIR, CTX_TRACER_RUN_ID, CTX_TRACER_ATTEMPT).
+    `fingerprint` is one of `settings.FINGERPRINTS`, `budget` the percentage of a step that the probe may take. What is
+    left out is taken from the environment (CTX_TRACER_RECORD_DIR, _RUN_ID, _ATTEMPT, _FINGERPRINT, _BUDGET).
     Returns whether the probe is in place; where it declines, one line on stderr says why. A second call does nothing.
     """
     global _installed, _at_fork_registered  # noqa: PLW0603  one probe a process
@@ -103,10 +111,16 @@ def install(record_dir: Optional[str] = None, run: Optional[str] = None, attempt
     if why_not is not None or directory is None:
         warn(f"not tracing: {why_not}")
         return False
+    try:
+        chosen = settings(os.environ, fingerprint, budget)
+    except ValueError as error:
+        warn(f"{error}; the default is used")
+        chosen = Settings()
     traced: Session = Session(
         paddle,
         directory,
         lambda forked: process.identity(paddle, run_id, attempt, forked, traced.observer.name),
+        chosen,
     )
     traced.notes = known.notes(known.installed())
     for kind, note in traced.notes:

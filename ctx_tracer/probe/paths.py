@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple
 
+from ctx_tracer.probe.digest import hash_of
 from ctx_tracer.probe.naming import Namer, caller
 from ctx_tracer.probe.observe.python import facts
-from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, template
+from ctx_tracer.probe.regions import MAX_SIGNATURES, UNKNOWN, Path, Region, Signature, template
 from ctx_tracer.record.writer import RecordWriter
 
 # A model has tens of recomputed blocks; a program that builds new ones in every step must not make us grow.
@@ -38,11 +39,11 @@ class Paths:
         path = self._paths[key] = Path(name, source, mode, site, self._namer.owned(site))
         return path
 
-    def signature(self, record: RecordWriter, region: Region) -> int:
-        """The definition of what `region` captured; 0 where its path has too many."""
+    def signature(self, record: RecordWriter, region: Region) -> Signature:
+        """The signature of what `region` captured; `UNKNOWN` where its path has too many."""
         path = region.path
         latest, signature = path.latest
-        if signature and latest == region.captured:  # nearly always; observations are interned, so this is quick
+        if latest == region.captured:  # nearly always; observations are interned, so this is quick
             return signature
         exact = tuple(region.captured)
         known = path.signatures.get(exact)
@@ -50,15 +51,18 @@ class Paths:
             path.latest = region.captured, known
             return known
         structure = template(region.captured)
-        number = path.templates.get(structure)
-        if number is None:
+        known = path.templates.get(structure)
+        if known is None:
             if len(path.templates) >= MAX_SIGNATURES:
                 record.add("signatures_overflow")
-                return 0
-            number = path.templates[structure] = record.define("signature", self._describe(region))
+                return UNKNOWN
+            defined = record.define("signature", self._describe(region))
+            # By structured names: Paddle's own count what else was made in this process.
+            shared = [(*slot[:-1], self._namer.parameter(slot[-1])) for slot in structure]
+            known = path.templates[structure] = Signature(defined, hash_of([path.name, path.mode, shared]))
         if len(path.signatures) < MAX_SIGNATURES:  # extents that vary are told by their template, at its price
-            path.signatures[exact] = number
-        return number
+            path.signatures[exact] = known
+        return known
 
     def _describe(self, region: Region) -> Dict[str, Any]:
         slots = []

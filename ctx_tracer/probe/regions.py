@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.guard import Guard
@@ -26,6 +26,16 @@ class Slot:
         self.producer = producer
 
 
+class Signature(NamedTuple):
+    """What a region captured, as far as it repeats."""
+
+    definition: int  # its id in the record; 0 unknown
+    structure: int  # a hash of it and of its path, the same on every rank; 0 unknown
+
+
+UNKNOWN = Signature(0, 0)
+
+
 class Path:
     """One recompute call site: the same code over the same layers."""
 
@@ -39,9 +49,9 @@ class Path:
         self.layers = tuple(weakref.ref(layer) for layer in site.layers)
         self.owned = tuple(weakref.ref(owner) for owner in owned)  # layers and parameters
         self.slots: List[Slot] = []
-        self.signatures: Dict[Any, int] = {}
-        self.templates: Dict[Any, int] = {}
-        self.latest: Tuple[List[Observation], int] = ([], 0)  # what was captured last, and its signature
+        self.signatures: Dict[Any, Signature] = {}
+        self.templates: Dict[Any, Signature] = {}
+        self.latest: Tuple[Any, Signature] = (None, UNKNOWN)  # what was captured last
         self.reaches = (
             False  # its function reached a tensor by itself, not by an argument, in a region recorded in full
         )
@@ -111,6 +121,7 @@ class Region:
         "__weakref__",
         "captured",
         "captured_grads",
+        "counted",
         "faults",
         "fired",
         "full",
@@ -129,17 +140,20 @@ class Region:
         "state",
         "step",
         "token",
+        "told",
     )  # fmt: skip
 
-    def __init__(self, path: Path, token: int, step: int, micro_batch: int, full: bool) -> None:
+    def __init__(self, path: Path, token: int, step: int, micro_batch: int, full: bool, counted: bool = False) -> None:
         self.path = path
         self.record: Any = None  # the record that `signature` is defined in
         self.token = token  # number of this region in this process; pairs its replay with its capture
         self.step = step
         self.micro_batch = micro_batch
         self.ordinal = path.next_ordinal(step)
-        self.signature = 0
-        self.full = full  # its facts are written to the record
+        self.signature = UNKNOWN
+        self.full = full  # looked at in full: also what only sampled steps are asked for
+        self.counted = counted  # its tensors are only counted
+        self.told = full  # its facts are written to the record
         self.state = "capturing"
         self.captured: List[Observation] = []
         self.captured_grads: List[Tuple[bool, bool]] = []  # only of a region recorded in full

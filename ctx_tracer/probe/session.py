@@ -9,16 +9,17 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 from ctx_tracer import model
 from ctx_tracer.model import Finding, Identity
-from ctx_tracer.probe.guard import Cost
+from ctx_tracer.probe.accounts import Accounts
 from ctx_tracer.probe.naming import Namer
+from ctx_tracer.probe.observe.fingerprint import Fingerprint, fingerprint
 from ctx_tracer.probe.observe.native import load
-from ctx_tracer.probe.observe.python import NOTHING
+from ctx_tracer.probe.observe.python import NOTHING, Observation
 from ctx_tracer.probe.regions import Path, Region
+from ctx_tracer.probe.settings import OFF, Settings
 from ctx_tracer.record.writer import RecordWriter
 
 # An exception, and gradients that are not there, need no observation of ours to be true.
 _SEEN_AS_IT_IS = frozenset(("CT112", "CT113"))
-
 
 # Arguments are looked through for tensors in every call: a list of a million token ids must not be. Recompute itself
 # looks into tuples one deep.
@@ -47,7 +48,13 @@ class _Thread(threading.local):
 class Session:
     """Everything the seams share. No lock: the interpreter's is enough for what is written here."""
 
-    def __init__(self, paddle: Any, directory: str, identity: Callable[[Optional[int]], Identity]) -> None:
+    def __init__(
+        self,
+        paddle: Any,
+        directory: str,
+        identity: Callable[[Optional[int]], Identity],
+        settings: Settings = Settings(),  # noqa: B008, a tuple
+    ) -> None:
         self.paddle = paddle
         self.observer = load.observer(paddle)
         self._only_tensors = {self.observer.tensor_type}
@@ -69,10 +76,8 @@ class Session:
         self._forked_from: Optional[int] = None
         self._phases: Dict[str, int] = {}  # names are the program's few; their ids are of this process's record
         self._phase = 0
-        self.cost = Cost()  # of this step
-        self._flushed_ns = 0  # of it, already in the record's counters
-        self.captured = self.replayed = self.compared = 0  # regions and slots of this step
-        self._counted = (0, 0, 0)  # of these, already in the record's counters
+        self.settings = settings
+        self.accounts = Accounts(settings)
         self._pid = os.getpid()
 
     # --- the record ---
@@ -87,6 +92,8 @@ class Session:
         if record is None:
             self._known = self._identity(self._forked_from)
             record = self._record = RecordWriter.create(self.directory, self._known)
+            budget, fingerprint = self.settings.budget, self.settings.fingerprint
+            record.define("settings", {"budget": budget, "fingerprint": fingerprint})
             for kind, what in self.notes:
                 record.define(kind, {"what": what})
         return record
@@ -101,7 +108,7 @@ class Session:
         if self._record is not None:
             for judge in self.step_ends:  # of a process that never had an optimizer step
                 judge(None)
-            if self.captured or self.replayed or self.micro_batch:
+            if self.accounts.captured or self.accounts.replayed or self.micro_batch:
                 self._end_step()
             elif self.step > 0 and not self.fixed_step:  # the step after the last one never began
                 self._record.set_progress(self.step - 1, 0, self._phase)
@@ -115,7 +122,7 @@ class Session:
         # The parent's mapping is shared memory: writing to it from here would corrupt its record.
         self._record = self._known = None
         self._phases, self._phase = {}, 0  # their definitions are in the parent's record
-        self._forget_step()
+        self.accounts.reset()
         self._forked_from = self._pid
         self._pid = os.getpid()
         self.thread.__init__()  # type: ignore[misc]  # the seams hold this object; a fork continues one thread only
@@ -185,35 +192,26 @@ class Session:
         if name in self.thread.names:
             self.thread.names.remove(name)
 
+    def fingerprint(self, tensor: Any, observation: Observation) -> Optional[Fingerprint]:
+        """A few values of `tensor`, of which `observation` was just read; None where values are not looked at."""
+        return None if self.settings.fingerprint == OFF else fingerprint(tensor, observation)
+
+    def not_captured(self) -> None:
+        """A region is replayed of which nothing was captured."""
+        if not self.accounts.left_alone:  # then it came before the probe; later the two cannot be told apart
+            self.record.add("captured_before")
+
     def flush(self) -> None:
-        """Bring the record's counters up to date with what was counted here, and the probe's own time.
-
-        They are held back until the end of a backward, or for a region that is recorded in full; events never are.
-        """
-        self.cost.ns += self.observer.spent()
+        """Bring the record's counters up to date with what was counted here, and the probe's own time."""
+        self.accounts.cost.ns += self.observer.spent()
         if self._record is not None:
-            self._record.add("own_ns", self.cost.ns - self._flushed_ns)
-            self._flushed_ns = self.cost.ns
-            self.count()
-
-    def count(self) -> None:
-        """Bring the counters of regions up to date."""
-        record, before = self.record, self._counted
-        self._counted = counted = (self.captured, self.replayed, self.compared)
-        for name, now, then in zip(("regions_captured", "regions_replayed", "slots_compared"), counted, before):
-            if now != then:
-                record.add(name, now - then)
+            self.accounts.flush(self._record)
 
     def _end_step(self) -> None:
         self.flush()
         if self._record is not None:
-            self._record.step(self.step, self.captured, self.replayed, self.compared, self.cost.ns)
-        self._forget_step()
-
-    def _forget_step(self) -> None:
-        self.cost.ns = self._flushed_ns = 0
-        self.captured = self.replayed = self.compared = 0
-        self._counted = (0, 0, 0)
+            self.accounts.end(self._record, self.step)
+        self.accounts.reset()
 
     # --- findings ---
 

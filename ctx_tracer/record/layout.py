@@ -78,6 +78,8 @@ COUNTERS = (
     "ctx_read",
     "ctx_slots_compared",
     "captured_before",
+    "regions_counted",
+    "regions_skipped",
 )
 COUNTER_WORDS = {name: COUNTERS_WORD + i for i, name in enumerate(COUNTERS)}
 
@@ -109,7 +111,7 @@ KIND_REGION, KIND_STEP, KIND_DETAIL, KIND_FINDING, KIND_DEFINITION, KIND_FINDING
 # A region's event is packed in one go, body and payload.
 REGION = struct.Struct("<QQHHIqqIIiiiI")  # body; token, step, path, signature, ordinal, micro_batch, slots, 0
 REGION_PAYLOAD = struct.Struct("<qqIIiiiI")
-STEP_PAYLOAD = struct.Struct("<qqqqq")  # step, captured, replayed, slots_compared, own_ns
+STEP_PAYLOAD = struct.Struct("<qqqqqQII")  # step, captured, replayed, slots_compared, own_ns, digest, level, 0
 COLLECTIVE_PAYLOAD = struct.Struct("<IIqqqq")  # lane, call, position, numel, token, step
 FINDING_PAYLOAD = struct.Struct("<Q")  # index of the finding
 
@@ -172,6 +174,8 @@ class StepEvent:
     replayed: int
     slots_compared: int
     own_ns: int
+    digest: int = 0  # of all that was captured and what came of it; 0: this step cannot be compared
+    level: int = 0  # how closely it was looked at (model.LEVEL_ALL and on)
 
 
 @dataclass(frozen=True)

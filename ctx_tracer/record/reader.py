@@ -136,7 +136,7 @@ class RecordReader:
                 *head, state, token, path, signature, step, ordinal, micro_batch, slots, entry.flags
             )
         if kind == layout.KIND_STEP and size == layout.STEP_PAYLOAD.size:
-            return layout.StepEvent(*head, *layout.STEP_PAYLOAD.unpack(payload))
+            return layout.StepEvent(*head, *layout.STEP_PAYLOAD.unpack(payload)[:-1])
         if kind == layout.KIND_FINDING and size == layout.FINDING_PAYLOAD.size:
             (index,) = layout.FINDING_PAYLOAD.unpack(payload)
             self._read_findings()

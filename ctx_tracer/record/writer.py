@@ -133,13 +133,26 @@ class RecordWriter:
         if not self._activities.change(number, now, token, path):
             self._bump("activity_too_deep")
 
-    def step(self, step: int, captured: int, replayed: int, slots_compared: int, own_ns: int) -> None:
-        """A step ended: regions it captured and replayed, slots it compared, nanoseconds the probe took in it."""
+    def step(
+        self,
+        step: int,
+        captured: int,
+        replayed: int,
+        slots_compared: int,
+        own_ns: int,
+        digest: int = 0,
+        level: int = 0,
+    ) -> None:
+        """A step ended: regions it captured and replayed, slots it compared, nanoseconds the probe took in it.
+
+        `digest` (of 64 bits) is the same on ranks that did the same, 0 where it says nothing; `level` is how closely
+        the step was looked at (`model.LEVEL_ALL` and on).
+        """
         fields = (step, captured, replayed, slots_compared, own_ns)
         try:
-            payload = layout.STEP_PAYLOAD.pack(*fields)
+            payload = layout.STEP_PAYLOAD.pack(*fields, digest, level, 0)
         except struct.error:
-            payload = layout.STEP_PAYLOAD.pack(*signed(63, *fields))
+            payload = layout.STEP_PAYLOAD.pack(*signed(63, *fields), 0, *unsigned(level), 0)
         self._take(self._step, payload, _now())
 
     def _step(self, payload: bytes, now: int) -> None:

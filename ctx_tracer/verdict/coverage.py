@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ctx_tracer.model import HOOK, HYBRID, REENTRANT
+from ctx_tracer.verdict.group import ranges
 from ctx_tracer.verdict.job import ProcessRecord
 from ctx_tracer.verdict.losses import in_words
 
@@ -33,6 +34,9 @@ _COMPARED = {
 _CTX = "what PyLayers outside recompute saved and read back"
 
 
+_VALUES = {"sampled": "values on sampled steps", "every-step": "values on every step"}
+
+
 def total(processes: Sequence[ProcessRecord]) -> Counter[str]:
     """The counters of all processes, added up."""
     counters: Counter[str] = Counter()
@@ -51,6 +55,9 @@ def coverage(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
         "regions_replayed": counters["regions_replayed"],
         "slots_compared": counters["slots_compared"],
         "ctx": {name: counters[f"ctx_{name}"] for name in ("applied", "saved", "read", "slots_compared")},
+        "regions_counted": counters["regions_counted"],
+        "regions_skipped": counters["regions_skipped"],
+        "fingerprint": ", ".join(_chosen(processes, "fingerprint")) or None,
         "framework_behaviour": dict(sorted(behaviour.items())),
         "observers": dict(sorted(Counter(p.end.identity.observer for p in processes).items())),
         "not_observed": _not_observed(processes),
@@ -102,7 +109,14 @@ def scope(processes: Sequence[ProcessRecord]) -> str:
     compared = [words for mode, words in _COMPARED.items() if mode in modes]
     if total(processes)["ctx_slots_compared"]:
         compared.append(_CTX)
-    return "; ".join([*compared, "values on sampled steps"]) if compared else "nothing"
+    if not compared:
+        return "nothing"
+    values = [_VALUES[chosen] for chosen in _chosen(processes, "fingerprint") if chosen in _VALUES]
+    counters = total(processes)
+    counted, skipped = counters["regions_counted"], counters["regions_skipped"]
+    if counted or skipped:
+        compared.append(f"all of this in {counters['regions_replayed'] - counted:,} replays, in others less")
+    return "; ".join([*compared, *values])
 
 
 def overhead(processes: Sequence[ProcessRecord]) -> dict[str, Any]:
@@ -134,6 +148,28 @@ def _said(processes: Sequence[ProcessRecord], kind: str) -> set[str]:
     return {str(definition.data.get("what")) for definition in definitions}
 
 
+def _within_budget(processes: Sequence[ProcessRecord]) -> list[str]:
+    """What was not looked at so that watching stays within its budget."""
+    budget = " or ".join(f"{100 * float(share):g} %" for share in _chosen(processes, "budget"))
+    why = f", so that watching stays within {budget or 'its budget'} of a step"
+    said = []
+    for counter, words in (
+        ("regions_counted", "tensors of {} replays ({}): counted only"),
+        ("regions_skipped", "{} calls of recompute ({}): left alone"),
+    ):
+        where = {p.end.identity.rank: p.counters[counter] for p in processes if p.counters.get(counter)}
+        if where:
+            ranks = f"rank{'s' if len(where) > 1 else ''} {ranges(where)}"
+            said.append(words.format(f"{sum(where.values()):,}", ranks) + why)
+    return said
+
+
+def _chosen(processes: Sequence[ProcessRecord], name: str) -> list[str]:
+    """What the probe was told, of all processes."""
+    settings = [d.data for p in processes for d in p.end.definitions.values() if d.kind == "settings"]
+    return sorted({str(data[name]) for data in settings if name in data})
+
+
 def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     said = {sentence for p in processes for sentence in p.not_observed}
     said |= _said(processes, "not_observed")
@@ -143,6 +179,7 @@ def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     unplaced = total(processes)["lanes_full"]
     if unplaced:
         said.add(f"{unplaced} collectives of groups beyond those that a record has room for")
+    said.update(_within_budget(processes))
     world = max((p.end.identity.world_size for p in processes), default=0)
     missing = sorted(set(range(world)) - {p.end.identity.rank for p in processes})
     if missing:

@@ -20,8 +20,12 @@ def sentence(report: Report) -> str:
         return _mismatch(report)
     covered, ended = report["coverage"], ending(report["processes"])
     if report["verdict"] == MATCH:
-        blocks, tensors = covered["regions_replayed"], _count(covered["slots_compared"], "tensor")
+        # `get`: of a report that an older version saved.
+        less, skipped = covered.get("regions_counted", 0), covered.get("regions_skipped", 0)
+        blocks, tensors = covered["regions_replayed"] - less, _count(covered["slots_compared"], "tensor")
         where = f"all {blocks:,} recomputed blocks" if blocks > 1 else "the recomputed block"
+        if less or skipped:
+            where = f"the {_count(blocks, 'recomputed block')} of {blocks + less + skipped:,} that were looked at"
         agree = f"what recompute saved and what its replay gave back agree in {where} ({tensors})"
         if ended and report["run"]["exit_code"] != 0:
             return f"Training {ended}; up to there, {agree}.{_suppressed(report)}"

@@ -28,6 +28,12 @@ def sampled(moment: _Moment) -> _Moment:
     return moment
 
 
+def counting(moment: _Moment) -> _Moment:
+    """Mark a moment that needs no more than the number of tensors: it is told also where they are only counted."""
+    moment.counting = True  # type: ignore[attr-defined]
+    return moment
+
+
 class Check:
     """Does nothing at any moment; a check overrides those it needs, and is told of no others."""
 

@@ -6,7 +6,7 @@ import weakref
 from typing import Any, List, Optional, Tuple
 
 from ctx_tracer import model
-from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.detect import Call, Check, counting
 from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
@@ -45,6 +45,7 @@ class AgainCheck(Check):
             self._roots = [*self._roots[1 - _MAX_ROOTS :], (weakref.ref(roots[0]), self._retaining or [])]
             self._retaining = self._roots[-1][1]
 
+    @counting
     def backward_reached(self, region: Region) -> None:
         """Remember which regions a backward that keeps its graph goes through."""
         if self._retaining is not None:
@@ -58,6 +59,7 @@ class AgainCheck(Check):
         self._opened = []
         self._retaining = None
 
+    @counting
     def replay_ended(self, region: Region, call: Call) -> None:
         """A second replay went well, which is worth knowing only for its cost."""
         if region.replays > 1 and self._serves(region) and not region.fired:

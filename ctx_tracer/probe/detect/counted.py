@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ctx_tracer import model
-from ctx_tracer.probe.detect import Call, Check
+from ctx_tracer.probe.detect import Call, Check, counting
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
 
@@ -16,6 +16,7 @@ class CountedCheck(Check):
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @counting
     def replay_ended(self, region: Region, call: Call) -> None:
         """Count after a completed replay."""
         captured, produced = len(region.captured), len(region.produced)
@@ -32,6 +33,7 @@ class CountedCheck(Check):
                 detail={"captured": captured, "produced": produced, "order": "other"},
             )
 
+    @counting
     def replay_raised(self, region: Region, call: Call) -> None:
         """A replay that saves too many fails inside Paddle, whose text does not say so."""
         if len(region.produced) > len(region.captured):

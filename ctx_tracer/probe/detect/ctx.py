@@ -17,7 +17,6 @@ from ctx_tracer.probe.detect.produced import describe_tensor, differences, named
 from ctx_tracer.probe.detect.served import Saved, ServedCheck
 from ctx_tracer.probe.detect.values import CAPTURED_VALUES
 from ctx_tracer.probe.guard import Guard
-from ctx_tracer.probe.lifecycle import FIRST_STEPS_IN_FULL, FULL_EVERY
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
 from ctx_tracer.probe.observe.python import NOTHING, Observation, facts
@@ -107,7 +106,7 @@ class CtxCheck:
         session = self._session
         if not session.paddle.in_dynamic_mode() or not session.paddle.is_grad_enabled():
             return None
-        full = (session.step < FIRST_STEPS_IN_FULL or session.step % FULL_EVERY == 0) and self._applied <= SAMPLED
+        full = session.accounts.in_full(session.step) and self._applied <= SAMPLED
         return Kept(self._path(py_layer, frame), py_layer, session.step, session.micro_batch, full)
 
     def saved(self, kept: Kept, tensors: List[Any]) -> None:

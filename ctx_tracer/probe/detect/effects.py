@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.layers import named
-from ctx_tracer.probe.observe.fingerprint import fingerprint
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import MAX_ARGUMENTS, Session
 
@@ -80,7 +79,7 @@ class EffectsCheck(Check):
             # BatchNorm keeps its statistics as parameters that are not trained.
             statistics = [(n, p) for n, p in named(layer, "_parameters") if p.stop_gradient and len(p.shape) == 1]
             for name, buffer in [*named(layer, "_buffers"), *statistics]:
-                states[f"buffer {name}"] = fingerprint(buffer, self._session.observer.read(buffer))
+                states[f"buffer {name}"] = self._session.fingerprint(buffer, self._session.observer.read(buffer))
         for name, container in self._containers(call):
             states[name] = self._measure(container)
         return states

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.detect.values import MOVED, OTHER_VALUES
-from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
+from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation
 from ctx_tracer.probe.observe.python import has_value
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import MAX_ARGUMENTS, Session
@@ -119,7 +119,7 @@ class HeldCheck(Check):
             version = _version(tensor)
             return _State(version is not None, version, None, same)
         observation = self._session.observer.read(tensor)
-        values = fingerprint(tensor, observation) if region.full else None
+        values = self._session.fingerprint(tensor, observation) if region.full else None
         return _State(has_value(observation), _version(tensor), values, same)
 
     def _held(self, call: Call, reached: bool) -> List[Tuple[str, Any]]:

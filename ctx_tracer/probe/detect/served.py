@@ -13,7 +13,7 @@ from ctx_tracer import model
 from ctx_tracer.probe.detect.produced import describe_tensor, differences, named_facts
 from ctx_tracer.probe.detect.reads import names_used
 from ctx_tracer.probe.detect.values import CAPTURED_VALUES
-from ctx_tracer.probe.observe.fingerprint import deviation, fingerprint
+from ctx_tracer.probe.observe.fingerprint import deviation
 from ctx_tracer.probe.observe.python import NOTHING, Observation, grads
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
@@ -115,7 +115,7 @@ class ServedCheck:
         session, region = self._session, saved.region
         prints = region.notes.get(CAPTURED_VALUES, [])
         was = prints[slot] if slot < len(prints) else None
-        now = fingerprint(tensor, after)
+        now = self._session.fingerprint(tensor, after)
         if before.shape != after.shape or was is None or now is None or deviation(was, now) is None:
             return  # not sampled, or the same elements in another layout: a copy that is right
         session.report(

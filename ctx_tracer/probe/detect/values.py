@@ -9,7 +9,7 @@ from ctx_tracer import model
 from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.detect.produced import describe_tensor, named_facts
 from ctx_tracer.probe.naming import beyond, caller
-from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
+from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.session import Session
 
@@ -74,7 +74,7 @@ class ValuesCheck(Check):
     def _sample(self, region: Region, note: str, tensor: Any, observation: Any) -> None:
         one_dimensional = observation.shape is not None and len(observation.shape) == 1
         statistics = one_dimensional and _in_batch_norm()
-        region.notes.setdefault(note, []).append(None if statistics else fingerprint(tensor, observation))
+        region.notes.setdefault(note, []).append(None if statistics else self._session.fingerprint(tensor, observation))
 
     def _report(self, region: Region, slot: int, far: Deviation) -> None:
         session = self._session

@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import sys
 from types import FunctionType
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ctx_tracer import model
 from ctx_tracer.probe.detect import Call
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.guard import Guard, Hook, like
 from ctx_tracer.probe.lifecycle import Lifecycle
-from ctx_tracer.probe.observe.python import NOTHING, grads
+from ctx_tracer.probe.observe.python import NOTHING, Observation, grads
 from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.session import Session
@@ -76,7 +76,7 @@ class HookSeam:
         if pack_hook.__qualname__.endswith(_INNER):
             unpacking = self._session.thread.unpacking
             if not unpacking:
-                self._session.record.add("captured_before")  # nothing to compare with
+                self._session.not_captured()
                 return None
             region, outer_unpack = unpacking[-1]
             call = _call(outer_unpack)
@@ -86,10 +86,18 @@ class HookSeam:
             setattr(pair, _MARK, (region, True, call))
             return self._inner_pack(region, pack_hook), unpack_hook
         call = _call(unpack_hook)
-        region = self._lifecycle.capture(model.HOOK, call)
+        captured = self._lifecycle.capture(model.HOOK, call)
+        if captured is None:
+            return None
+        return self._outer(pair, captured, call, pack_hook, unpack_hook)
+
+    def _outer(self, pair: Any, region: Region, call: Call, pack_hook: Hook, unpack_hook: Hook) -> Tuple[Hook, Hook]:
         holders = _free(pack_hook, "holder_list")
         region.holders = [] if holders is None else holders  # empty now: autograd fills it
         setattr(pair, _MARK, (region, False, call))  # the pair lives as long as its `with` block
+        if region.counted:
+            pack = self._guard.after(pack_hook, _counter(region.captured))
+            return pack, self._outer_unpack(region, unpack_hook, {})
         if not region.full:
             # What the path's first region, and those recorded in full, tell of a slot is predicted in the others.
             pack = self._session.observer.after(pack_hook, region.captured, self._guard)
@@ -125,6 +133,8 @@ class HookSeam:
     def _inner_pack(self, region: Region, pack_hook: Hook) -> Hook:
         if region.full:
             return self._guard.before(pack_hook, functools.partial(self._lifecycle.produced, region))
+        if region.counted:
+            return self._guard.before(pack_hook, _counter(region.produced))
         return self._session.observer.before(pack_hook, region.produced, self._guard)
 
     def _outer_unpack(self, region: Region, unpack_hook: Hook, slots: Dict[int, int]) -> Hook:
@@ -186,6 +196,12 @@ def supported(paddle: Any) -> Optional[str]:
 def _call(unpack_hook: Hook) -> Call:
     """What the recompute call runs, from the variables that its unpack hook closes over."""
     return Call(_free(unpack_hook, "function"), _free(unpack_hook, "args") or (), _free(unpack_hook, "kwargs") or {})
+
+
+def _counter(observed: List[Observation]) -> Callable[[Any], None]:
+    """Counts a tensor without looking at it."""
+    append = observed.append
+    return lambda _: append(NOTHING)
 
 
 def _free(function: Any, name: str) -> Any:

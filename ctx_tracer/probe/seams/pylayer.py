@@ -129,7 +129,7 @@ class PyLayerSeam:
         self._session.thread.applying.pop()
         if type(saved) is Kept:
             self._ctx.applied(saved)
-        elif region is None or region.state != "capturing":
+        elif region is None or region.state != "capturing" or region.counted:
             return
         elif region.path.mode != model.HOOK:
             inputs, made = self._session.tensors(args), self._session.tensors((outputs,))

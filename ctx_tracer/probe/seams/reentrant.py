@@ -63,14 +63,14 @@ class ReentrantSeam:
 
     def _backward(self, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
         start, end = guard(self._lifecycle.replaying), guard(self._lifecycle.done)
-        captured_before = guard(self._captured_before)
+        not_captured = guard(self._session.not_captured)
         inputs, outputs, raised = guard(self._replay_inputs), guard(self._replay_outputs), guard(self._raised)
 
         @functools.wraps(original)
         def backward(ctx: Any, *grads: Any) -> Any:
             region = getattr(ctx, REGION, None)
             if region is None:
-                captured_before()
+                not_captured()
             # A region of which only a part was captured: the probe was taken out in the middle of its forward.
             if region is None or region.state == "capturing" or not guard.enabled:
                 return original(ctx, *grads)
@@ -98,11 +98,10 @@ class ReentrantSeam:
 
         return backward
 
-    def _captured_before(self) -> None:
-        self._session.record.add("captured_before")
-
-    def _begin(self, ctx: Any, mode: str, call: Call) -> Region:
+    def _begin(self, ctx: Any, mode: str, call: Call) -> Optional[Region]:
         region = self._lifecycle.capture(mode, call)
+        if region is None:
+            return None
         setattr(ctx, REGION, region)
         self._session.thread.last_reentrant = region
         for tensor in self._inputs(call):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctx_tracer.attach.environment import SITE, first_attempt, job_environment, run_id
+from ctx_tracer.probe.settings import BUDGET, FINGERPRINT, Settings, settings
 
 NAMES = st.text(min_size=1).filter(lambda text: "\0" not in text)
 
@@ -37,8 +38,10 @@ def test_the_schedulers_restart_is_the_first_attempt() -> None:
 @given(st.dictionaries(NAMES, NAMES), st.lists(st.sampled_from(["", "a", "/b", str(SITE)]), max_size=5))
 def test_everything_else_stays_as_it_was(environment: dict[str, str], entries: list[str]) -> None:
     environment["PYTHONPATH"] = os.pathsep.join(entries)
-    changed = job_environment(environment, run="r", attempt=1, record_dir=Path("/records"))
-    ours = {"PYTHONPATH", "CTX_TRACER_RUN_ID", "CTX_TRACER_ATTEMPT", "CTX_TRACER_RECORD_DIR"}
+    chosen = Settings("off", 0.005)
+    changed = job_environment(environment, run="r", attempt=1, record_dir=Path("/records"), chosen=chosen)
+    assert settings(changed) == chosen
+    ours = {"PYTHONPATH", "CTX_TRACER_RUN_ID", "CTX_TRACER_ATTEMPT", "CTX_TRACER_RECORD_DIR", BUDGET, FINGERPRINT}
     assert {k: v for k, v in changed.items() if k not in ours} == {
         k: v for k, v in environment.items() if k not in ours
     }

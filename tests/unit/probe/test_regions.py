@@ -15,7 +15,7 @@ from ctx_tracer.probe.detect import Call
 from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.naming import CallSite
 from ctx_tracer.probe.observe.python import Observation
-from ctx_tracer.probe.regions import MAX_SIGNATURES, Path, Region, template
+from ctx_tracer.probe.regions import MAX_SIGNATURES, UNKNOWN, Path, Region, template
 from ctx_tracer.probe.session import Session
 from ctx_tracer.record.reader import RecordReader
 
@@ -162,7 +162,7 @@ def test_structures_beyond_the_bound_are_counted(session, lifecycle, real_paddle
     layer, tensor = real_paddle.nn.Linear(4, 4), real_paddle.ones([1])
     captured = [capture(lifecycle, layer, [tensor] * n) for n in range(MAX_SIGNATURES + 10)]
     assert len({region.signature for region in captured[:MAX_SIGNATURES]}) == MAX_SIGNATURES
-    assert {region.signature for region in captured[MAX_SIGNATURES:]} == {0}
+    assert {region.signature for region in captured[MAX_SIGNATURES:]} == {UNKNOWN}
     assert counter(session, "signatures_overflow") == 10
     assert len(captured[0].path.templates) == MAX_SIGNATURES
 

@@ -18,6 +18,7 @@ DEFINITIONS = {
     2: Definition(2, "path", {"name": "head", "qualname": "Head", "source": "train.py:50", "mode": "reentrant"}),
     3: Definition(3, "signature", {"path": 1, "slots": [{"shape": [4, 4], "placements": ["Shard(1)"]}]}),
     4: Definition(4, "signature", {"path": 2, "slots": [{"shape": [4, 4]}]}),
+    5: Definition(5, "settings", {"budget": 0.01, "fingerprint": "sampled"}),
 }
 HEALTHY = {"regions_captured": 24, "regions_replayed": 24, "slots_compared": 240, "own_ns": 12_000_000}
 

@@ -84,6 +84,9 @@ def test_healthy(healthy: Healthy) -> None:
         "regions_captured": 48,
         "regions_replayed": 48,
         "slots_compared": 480,
+        "regions_counted": 0,
+        "regions_skipped": 0,
+        "fingerprint": "sampled",
         "ctx": {"applied": 0, "saved": 0, "read": 0, "slots_compared": 0},
         "framework_behaviour": {},
         "observers": {"python": 2},
@@ -311,6 +314,21 @@ def test_what_paddle_does_in_a_healthy_replay_is_counted(healthy: Healthy) -> No
     assert told["coverage"]["framework_behaviour"] == {"stop_gradient": 3}
 
 
+def test_what_was_left_out_to_stay_within_the_budget_is_told_and_is_no_match(healthy: Healthy) -> None:
+    one = healthy(0)
+    less = {**one.counters, "regions_counted": 20, "regions_skipped": 7}
+    told = report([replace(one, counters=less), healthy(1)])
+    assert told["verdict"] == "match"  # of what the sentence and the scope speak of
+    assert "agree in the 28 recomputed blocks of 55 that were looked at (480 tensors)" in told["sentence"]
+    assert told["scope"].endswith("; all of this in 28 replays, in others less; values on sampled steps")
+    assert told["coverage"]["not_observed"] == [
+        "7 calls of recompute (rank 0): left alone, so that watching stays within 1 % of a step",
+        "tensors of 20 replays (rank 0): counted only, so that watching stays within 1 % of a step",
+    ]
+    nothing = {**one.counters, "slots_compared": 0, "regions_counted": 24}
+    assert report([replace(one, counters=nothing), healthy(1)])["verdict"] == "undecided"
+
+
 def test_ranks_without_a_record_here_are_named(healthy: Healthy) -> None:
     told = report([healthy(0, world=16)])
     assert told["coverage"]["not_observed"] == [
@@ -342,6 +360,8 @@ def test_every_counter_of_the_record_has_a_meaning_here() -> None:
         "own_ns",
         "lanes_full",
         "captured_before",
+        "regions_counted",
+        "regions_skipped",
     }
     volume = {"backwards", "packs", "unpacks", "collectives"}
     volume |= {"ctx_applied", "ctx_saved", "ctx_read", "ctx_slots_compared"}
