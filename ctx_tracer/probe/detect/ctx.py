@@ -18,7 +18,7 @@ from ctx_tracer.probe.detect.served import Saved, ServedCheck
 from ctx_tracer.probe.detect.values import CAPTURED_VALUES
 from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.naming import CallSite
-from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation, fingerprint
+from ctx_tracer.probe.observe.fingerprint import Deviation, Fingerprint, deviation
 from ctx_tracer.probe.observe.python import NOTHING, Observation, facts
 from ctx_tracer.probe.regions import Path, Region
 from ctx_tracer.probe.session import Session
@@ -126,7 +126,7 @@ class CtxCheck:
                 namer.remember(tensor, before.parameter)
             kept.versions.append(_version(tensor, before) if plain else None)
             if kept.full:
-                kept.prints.append(fingerprint(tensor, before) if plain else None)
+                kept.prints.append(self._session.fingerprint(tensor, before) if plain else None)
         kept.state = model.CAPTURED
         if kept.references:
             self._counts["ctx_saved"] += 1
@@ -184,7 +184,7 @@ class CtxCheck:
         if differing or own or not before.initialized:
             return
         was = kept.prints[slot] if kept.full else None
-        now = fingerprint(tensor, after) if was is not None else None
+        now = self._session.fingerprint(tensor, after) if was is not None else None
         far = deviation(was, now) if was is not None and now is not None else None
         # Of a small tensor all elements are sampled: where they are what they were, nothing was changed.
         whole = was is not None and now is not None and len(was.indices) == math.prod(before.shape or ())
