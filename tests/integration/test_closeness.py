@@ -45,7 +45,7 @@ def test_it_looks_as_closely_as_it_may_and_says_how_closely(paddle: PaddleEnviro
     assert all((digest == 0) == (level >= 2) for _, level, digest in budget["steps"])
     assert {level for _, level, _ in wide["steps"]} == {0}
     assert wide["changes"] == []
-    assert wide["settings"] == [{"budget": 1.0, "fingerprint": "sampled", "observer": "python"}]
+    assert wide["settings"] == [{"budget": 1.0, "fingerprint": "sampled"}]
 
     found = seen["fingerprints"]
     assert {name: told["findings"] for name, told in found.items()} == {
