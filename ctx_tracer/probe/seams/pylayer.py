@@ -165,7 +165,10 @@ class PyLayerSeam:
     def _held(self, ctx: Any, region: Region, tensors: Any) -> None:
         """Recompute's own PyLayer takes back the inputs it held."""
         function = getattr(ctx.run_function, "replays", ctx.run_function)
-        self._lifecycle.inputs_held(region, Call(function, tuple(self._flat(tensors)), {}))
+        own = ctx.__dict__
+        # Hybrid recompute holds a part of each input, or a copy elsewhere: not what the block was given.
+        copies = own.get("partition") or own.get("offload")
+        self._lifecycle.inputs_held(region, Call(function, () if copies else tuple(self._flat(tensors)), {}))
 
     def _flat(self, tensors: Any) -> List[Any]:
         """In the order in which autograd took them: those of a nested tuple one by one, None as a slot of its own."""
