@@ -77,7 +77,7 @@ def reference():
 def packs():
     """A pack by itself: what its hook returns and raises is untouched, what is ours is counted and given up."""
     observer = probe.session().observer
-    guard = Guard("test", lambda *_: None, lambda: None, probe.session().cost)
+    guard = Guard("test", lambda *_: None, lambda: None, probe.session().accounts.cost)
     tensor, observed, seen = paddle.ones([2]), [], {}
     marker = object()
     for when in ("before", "after"):
@@ -111,7 +111,7 @@ def broken(observer):
             raise error("ours")
 
         recorder = type(observer.recorder)(observer.tensor_type, read, NOTHING, False, 16)
-        guard, observed = Guard("test", lambda *_: None, lambda: None, probe.session().cost), []
+        guard, observed = Guard("test", lambda *_: None, lambda: None, probe.session().accounts.cost), []
         hook = recorder.after(lambda tensor: tensor, observed, guard.fault)
         tensor, passed = paddle.ones([2]), 0
         for _ in range(5):

@@ -9,6 +9,7 @@ from ctx_tracer.record.reader import RecordReader
 
 def watched(directory, native, run):
     """`run()` under the probe: what it returned, which observer there was, and what the record says."""
+    os.environ["CTX_TRACER_BUDGET"] = "100"  # steps this small leave nothing of the usual one
     os.environ["CTX_TRACER_NATIVE"] = "on" if native else "off"
     assert probe.install(record_dir=str(directory))
     status = probe.status()
