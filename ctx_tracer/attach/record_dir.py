@@ -82,6 +82,15 @@ def make_record_dir(run: str, given: Path | None) -> Path:
     return _made(_private_base() / _file_name(run), private=True)
 
 
+def dirs_of(run: str) -> list[Path]:
+    """The directories on this node that hold records of `run`, of those not named by a user; none is made."""
+    try:
+        base, name = _private_base(), _file_name(run)
+    except UnusableDirectoryError:
+        return []
+    return sorted(path for path in base.iterdir() if path.name == name or path.name.startswith(f"{name}~"))
+
+
 def remove_old(base: Path, now_s: float) -> None:
     """Remove the directories of records under `base` that are older than a week or beyond the newest twenty.
 

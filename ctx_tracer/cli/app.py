@@ -315,6 +315,25 @@ def bundle(
 
 
 @app.command(cls=_Command)
+def status(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RECORD_DIR|RUN]", help="Records, or a run of this node; without it, what runs here now."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what watching costs each rank, how closely it looks, and what it lost. No collector is asked.
+
+    Exit code: 0, 1 no record could be read, 2 there is no such directory or run.
+    """
+    from ctx_tracer.cli import status as command
+
+    command.status(target, as_json=json)
+
+
+@app.command(cls=_Command)
 def version() -> None:
     """Print the version."""
     from ctx_tracer import __version__
