@@ -7,7 +7,7 @@ or the start of the parallel environment. What is written is a position in it, s
 from __future__ import annotations
 
 from time import time_ns
-from typing import Any, Callable, Dict, Hashable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, Optional, Tuple
 
 from ctx_tracer.probe.session import Session
 from ctx_tracer.record import layout
@@ -35,12 +35,9 @@ class Lane:
         self.newest = 0  # position of the newest call
 
 
-class Entered(NamedTuple):
-    """A call that was entered: what its later states are written with."""
-
-    lane: Lane
-    position: int
-    fields: Tuple[int, ...]  # as they were written
+# A call that was entered: its lane, its position there, and the fields that were written. A plain tuple, because one is
+# made for every collective.
+Entered = Tuple[Lane, int, Tuple[int, ...]]
 
 
 class Lanes:
@@ -88,7 +85,7 @@ class Lanes:
             record.collective(lane.row, layout.ENTERED, session.step, now, fields)
         else:
             record.add("lanes_full")
-        return Entered(lane, position, fields)
+        return lane, position, fields
 
     def change(self, entered: Entered, state: int) -> None:
         """The call came into another state of `layout.CALL_STATES`."""

@@ -112,6 +112,8 @@ KIND_REGION, KIND_STEP, KIND_DETAIL, KIND_FINDING, KIND_DEFINITION, KIND_FINDING
 REGION = struct.Struct("<QQHHIqqIIiiiI")  # body; token, step, path, signature, ordinal, micro_batch, slots, 0
 REGION_PAYLOAD = struct.Struct("<qqIIiiiI")
 STEP_PAYLOAD = struct.Struct("<qqqqqQII")  # step, captured, replayed, slots_compared, own_ns, digest, level, 0
+# A collective's event likewise.
+COLLECTIVE = struct.Struct("<QQHHIIIqqqq")
 COLLECTIVE_PAYLOAD = struct.Struct("<IIqqqq")  # lane, call, position, numel, token, step
 FINDING_PAYLOAD = struct.Struct("<Q")  # index of the finding
 

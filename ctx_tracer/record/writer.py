@@ -28,6 +28,9 @@ MAX_COUNT = (1 << 63) - 1
 
 _now = time.time_ns
 _pack_region = layout.REGION.pack
+_pack_collective = layout.COLLECTIVE.pack
+_COLLECTIVE_LENGTH = layout.COLLECTIVE_PAYLOAD.size
+_COLLECTIVES = COUNTER_WORDS["collectives"]
 _REGION_LENGTH = layout.REGION_PAYLOAD.size
 
 
@@ -169,13 +172,16 @@ class RecordWriter:
     def _collective(self, row: int, state: int, step: int, now: int, fields: Tuple[int, ...]) -> None:
         if state == layout.ENTERED:
             position, _, numel, _, token, lane, call = fields
+            ring = self._ring
+            ring.sequence = sequence = ring.sequence + 1
+            kind = layout.KIND_COLLECTIVE
             try:
-                payload = layout.COLLECTIVE_PAYLOAD.pack(lane, call, position, numel, token, step)
+                body = _pack_collective(sequence, now, kind, 0, 0, lane, call, position, numel, token, step)
             except struct.error:
-                numbers = signed(63, position, numel, token, step)
-                payload = layout.COLLECTIVE_PAYLOAD.pack(*unsigned(lane, call), *numbers)
-            self._event(payload, now, layout.KIND_COLLECTIVE)
-            self._bump("collectives")
+                numbers = (*unsigned(lane, call), *signed(63, position, numel, token, step))
+                body = _pack_collective(sequence, now, kind, 0, 0, *numbers)
+            ring.append(_COLLECTIVE_LENGTH, body)
+            self._page[_COLLECTIVES] += 1
         self._lanes.write(row, state, now, fields)
         self._page[LAST_EVENT] = now
 

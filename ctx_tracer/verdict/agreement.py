@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ctx_tracer.model import Finding, Region
 from ctx_tracer.verdict.collectives import minority
-from ctx_tracer.verdict.speaker import Speaker
+from ctx_tracer.verdict.speaker import First, Speaker, digest
 from ctx_tracer.verdict.words import ranks_in_words
 
 _MOST_SETTINGS = 4  # named in the sentence; the finding has them all
@@ -18,23 +19,23 @@ _OF_A_MESH = ("placements", "process_mesh", "dtype", "shape")
 
 def facts_findings(speakers: Sequence[Speaker]) -> list[Finding]:
     """CT201: the first capture of a path, slot by slot, over the ranks that hold the same tensors."""
-    slots: dict[tuple[str, str, int], dict[int, tuple[Mapping[str, Any], Speaker, Mapping[str, Any]]]] = {}
+    paths: dict[tuple[str, str], dict[int, tuple[First, Speaker]]] = {}
     for speaker in speakers:
-        seen: set[int] = set()
-        for signature in speaker.definitions("signature"):
-            number = signature.data.get("path", 0)
-            if number in seen:
-                continue
-            seen.add(number)
-            path = speaker.definition(number)
-            for index, facts in enumerate(signature.data.get("slots") or ()):
-                key = (str(path.get("name")), str(path.get("mode")), index)
-                slots.setdefault(key, {})[speaker.rank] = (facts, speaker, path)
+        for key, first in speaker.first_captures().items():
+            paths.setdefault(key, {})[speaker.rank] = (first, speaker)
     found = []
-    for (name, mode, index), by_rank in slots.items():
-        finding = _slot(Region(name, 0, None, mode), index, by_rank)
-        if finding is not None:
-            found.append(finding)
+    for (name, mode), by_rank in paths.items():
+        if len({first.digest for first, _ in by_rank.values()}) == 1:
+            continue
+        for index in range(max(len(first.slots) for first, _ in by_rank.values())):
+            slot = {
+                rank: (first.slots[index], speaker, first.source)
+                for rank, (first, speaker) in by_rank.items()
+                if index < len(first.slots)
+            }
+            if len({digest(facts) for facts, _, _ in slot.values()}) > 1:
+                finding = _slot(Region(name, 0, None, mode), index, slot)
+                found += [finding] if finding is not None else []
     return found
 
 
@@ -45,7 +46,7 @@ def _place(speaker: Speaker) -> dict[str, int]:
 
 
 def _slot(
-    region: Region, index: int, by_rank: Mapping[int, tuple[Mapping[str, Any], Speaker, Mapping[str, Any]]]
+    region: Region, index: int, by_rank: Mapping[int, tuple[Mapping[str, Any], Speaker, str | None]]
 ) -> Finding | None:
     places = {rank: _place(speaker) for rank, (_, speaker, _) in by_rank.items()}
     comparable = _comparable({rank: facts for rank, (facts, _, _) in by_rank.items()}, places)
@@ -69,12 +70,12 @@ def _slot(
         f"{', '.join(_word(comparable[members[0]].get(field)) for field in differs)}"
         for members in list(said.values())[:3]
     )
-    speaker, path = by_rank[ranks[0]][1:]
+    _, speaker, source = by_rank[ranks[0]]
     return Finding(
         "CT201",
         ranks=tuple(ranks),
         processes=tuple(by_rank[rank][1].identity.pid for rank in ranks),
-        region=Region(region.name, 0, path.get("source"), region.mode),
+        region=Region(region.name, 0, source, region.mode),
         slot=index,
         tensor={"name": one.get("name"), "layer": one.get("layer"), "role": one.get("role")},
         first_step=0,
@@ -111,6 +112,7 @@ def _comparable(
     return max(named.values(), key=len, default={})
 
 
+@lru_cache(maxsize=1024)
 def _ranks_of(mesh: str) -> frozenset[int]:
     """Of `[[0, 1], [2, 3]] dp, mp` the ranks."""
     return frozenset(int(number) for number in re.findall(r"\d+", mesh[: mesh.rfind("]") + 1]))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ctx_tracer.model import CAPTURED, HOOK, REPLAYING, Identity, Region
 from ctx_tracer.record.layout import CollectiveEvent, Definition, DetailEvent, Event, RegionEvent, StepEvent
@@ -28,6 +29,26 @@ class Held:
     calls: list[CollectiveEvent] = field(default_factory=list)  # until it is known whether it will be replayed
 
 
+class First(NamedTuple):
+    """The first capture of a path."""
+
+    slots: Sequence[Mapping[str, Any]]  # facts
+    digest: tuple[Hashable, ...]  # of each slot
+    source: str | None
+
+
+def digest(facts: Mapping[str, Any]) -> Hashable:
+    """Of the facts of a slot those that ranks may have to agree on."""
+    shape, placements = facts.get("shape"), facts.get("placements")
+    return (
+        facts.get("name"),
+        facts.get("dtype"),
+        None if shape is None else tuple(shape),
+        None if placements is None else tuple(placements),
+        facts.get("process_mesh"),
+    )
+
+
 # Told of a collective with the region it is in, and of what became known of it.
 OnCall = Callable[["Speaker", CollectiveEvent, "Held | None"], None]
 OnKind = Callable[["Speaker", CollectiveEvent, Kind, "Held | None"], None]
@@ -48,6 +69,8 @@ class Speaker:
         self._known: Mapping[int, Definition] = {}
         self._on_call = on_call
         self._on_kind = on_kind
+        self._first: dict[tuple[str, str], First] = {}
+        self._first_read = 0  # definitions
         self._held: dict[int, Held] = {}  # by token
         self._unsettled: Held | None = None  # captured last: the next event shows that it will be replayed
         self._seq = 0
@@ -63,6 +86,20 @@ class Speaker:
         """All its definitions of a kind, in their order."""
         self._known = self._definitions()
         return [d for d in self._known.values() if d.kind == kind]
+
+    def first_captures(self) -> Mapping[tuple[str, str], First]:
+        """Of each of its paths, by name and mode, what the first capture saved."""
+        self._known = self._definitions()
+        fresh = itertools.islice(self._known.values(), self._first_read, None)
+        for definition in fresh:
+            if definition.kind == "signature":
+                path = self.definition(definition.data.get("path", 0))
+                key = (str(path.get("name")), str(path.get("mode")))
+                if key not in self._first:
+                    slots = definition.data.get("slots") or ()
+                    self._first[key] = First(slots, tuple(map(digest, slots)), path.get("source"))
+        self._first_read = len(self._known)
+        return self._first
 
     def count_definitions(self) -> int:
         """How many definitions its record has by now."""
@@ -88,6 +125,7 @@ class Speaker:
             self._call(event)
         elif isinstance(event, StepEvent):
             self.step = event.step + 1
+            self.first_captures()  # read as it grows, not when all ranks have spoken
             # What was captured before and never replayed (an evaluation, a discarded output) will not be.
             past = [token for token, held in self._held.items() if held.step < event.step and not held.replaying]
             for token in past:

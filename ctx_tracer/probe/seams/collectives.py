@@ -10,20 +10,19 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.lanes import COLLECTIVE, INIT, RECV, RESHARD, SEND, Entered, Lane, Lanes
-from ctx_tracer.probe.naming import Namer
 from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.session import Session
 from ctx_tracer.probe.setup import axis_of
+from ctx_tracer.probe.sites import Sites
 from ctx_tracer.record import layout
 
 # Tasks that were issued and not waited for: a program may drop them, and their ids come again.
 MAX_TASKS = 4096
-_MAX_CODES = 4096  # code objects of which it is known whether they are the program's
 
 
 class _Method(NamedTuple):
@@ -75,6 +74,7 @@ class _Group(NamedTuple):
     alive: Any  # weak reference to Paddle's own group object
     ranks: Optional[Tuple[int, ...]]
     ordinal: int
+    lanes: Dict[Any, Lane]  # by kind and peer
 
 
 class CollectivesSeam:
@@ -85,7 +85,8 @@ class CollectivesSeam:
         self._lanes = Lanes(session)
         self._sites = Sites(session.namer)
         self._groups: Dict[int, _Group] = {}  # by id of the process group
-        self._tasks: Dict[int, Entered] = {}  # by id of the task
+        # By id of the task: its call, and whether that was told to have returned.
+        self._tasks: Dict[int, Tuple[Entered, bool]] = {}
         self._before: List[Any] = []  # groups that were there before the probe, weakly
 
     def patch(self, paddle: Any, patches: Patches, guard: Guard) -> None:
@@ -112,6 +113,7 @@ class CollectivesSeam:
     def _wrap(self, name: str, method: _Method, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
         enter, left, raised = guard(self._enter), guard(self._left), guard(self._raised)
         enqueues = name.endswith(_ON_STREAM)
+        tasks = self._tasks
 
         @functools.wraps(original)
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,38 +125,45 @@ class CollectivesSeam:
                     raised(entered)
                 raise
             if entered is not None:
-                left(entered, task, enqueues, args, kwargs)
+                # A synchronous call (the flag is the last argument) is waited for by the very next line of Paddle's:
+                # one state less to write.
+                if args and args[-1] is True and task is not None and not enqueues:
+                    tasks[id(task)] = entered, False
+                else:
+                    left(entered, task, enqueues)
             return task
 
         return call
 
     def _enter(self, name: str, method: _Method, this: Any, args: Tuple[Any, ...]) -> Entered:
         group = self._groups.get(id(this))
-        if group is None or (group.alive is not None and group.alive() is None):
+        if group is None or group.alive() is None:
             group = self._group(this)
-        peer = args[method.peer] if method.peer is not None and len(args) > method.peer else None
-        lane = self._lane(group, this, method.kind, peer)
-        tensor = args[method.tensor] if method.tensor is not None and len(args) > method.tensor else None
-        if type(tensor) in (list, tuple):
-            tensor = tensor[0] if tensor else None
-        shape, dtype = (tuple(tensor.shape), tensor.dtype) if tensor is not None else (None, None)
-        reduce = args[method.reduce] if method.reduce is not None and len(args) > method.reduce else None
+        _, tensor_at, peer_at, reduce_at = method
+        count = len(args)
+        peer = args[peer_at] if peer_at is not None and count > peer_at else None
+        lane = group.lanes.get((method.kind, peer)) or self._lane(group, this, method.kind, peer)
+        shape = dtype = None
+        if tensor_at is not None and count > tensor_at:
+            tensor = args[tensor_at]
+            if type(tensor) in (list, tuple):
+                tensor = tensor[0] if tensor else None
+            if tensor is not None:
+                shape, dtype = tuple(tensor.shape), tensor.dtype
+        reduce = args[reduce_at] if reduce_at is not None and count > reduce_at else None
         code, line = self._sites.here(3)
-        key = (name, dtype, peer, reduce, id(code), line)
-        root = _global(group, peer) if method.kind == COLLECTIVE else None
+        root = _global(group, peer) if peer is not None and method.kind == COLLECTIVE else None
+        key = (name, dtype, root, reduce, id(code), line)
+        if len(self._tasks) > MAX_TASKS:
+            self._tasks.clear()
         return self._lanes.enter(lane, key, shape, _call, name, dtype, root, reduce, code, line)
 
-    def _left(self, entered: Entered, task: Any, enqueues: bool, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    def _left(self, entered: Entered, task: Any, enqueues: bool) -> None:
         if enqueues or task is None:
             self._lanes.change(entered, layout.RETURNED)
             return
-        if len(self._tasks) >= MAX_TASKS:
-            self._tasks.clear()
-        self._tasks[id(task)] = entered
-        # A synchronous call is waited for by the very next line of Paddle's: one state less to write.
-        sync = kwargs.get("sync_op", next((value for value in args if type(value) is bool), False))
-        if not sync:
-            self._lanes.change(entered, layout.ISSUED)
+        self._tasks[id(task)] = entered, True
+        self._lanes.change(entered, layout.ISSUED)
 
     def _raised(self, entered: Entered) -> None:
         self._lanes.change(entered, layout.RAISED)
@@ -163,27 +172,28 @@ class CollectivesSeam:
 
     def _wrap_wait(self, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
         waiting, waited, raised = guard(self._waiting), guard(self._waited), guard(self._raised)
+        tasks = self._tasks
 
         @functools.wraps(original)
         def wait(this: Any, *args: Any, **kwargs: Any) -> Any:
-            entered = waiting(this)
+            known = tasks.pop(id(this), None)
+            if known is None:
+                return original(this, *args, **kwargs)
+            entered, issued = known
+            if issued:
+                waiting(entered)
             try:
                 result = original(this, *args, **kwargs)
             except BaseException:
-                if entered is not None:
-                    raised(entered)
+                raised(entered)
                 raise
-            if entered is not None:
-                waited(entered)
+            waited(entered)
             return result
 
         return wait
 
-    def _waiting(self, task: Any) -> Optional[Entered]:
-        entered = self._tasks.pop(id(task), None)
-        if entered is not None:
-            self._lanes.change(entered, layout.WAITING)
-        return entered
+    def _waiting(self, entered: Entered) -> None:
+        self._lanes.change(entered, layout.WAITING)
 
     def _waited(self, entered: Entered) -> None:
         self._lanes.change(entered, layout.RETURNED)
@@ -236,46 +246,26 @@ class CollectivesSeam:
         other = None if kind == COLLECTIVE else peer
         # A group that Paddle does not list has no ranks to be told by: it is its own.
         key = (kind, group.ranks if group.ranks is not None else id(this), group.ordinal, other)
-
-        return self._lanes.lane(key, self._describe_lane, group, kind, other)
+        lane = group.lanes[(kind, peer)] = self._lanes.lane(key, self._describe_lane, group, kind, other)
+        return lane
 
     def _describe_lane(self, group: _Group, kind: str, peer: Optional[int]) -> Dict[str, Any]:
-        from_start = group.alive is not None and not any(known() is group.alive() for known in self._before)
+        from_start = group.ranks is not None and not any(known() is group.alive() for known in self._before)
         return _described(kind, group.ranks, group.ordinal, _global(group, peer), from_start)
 
     def _group(self, this: Any) -> _Group:
         listed = _listed()
         found = next((group for group in listed if group.process_group is this), None)
         if found is None:
-            return _Group(None, None, 0)
+            return _Group(_gone, None, 0, {})
         ranks = tuple(found.ranks)
         ordinal = sum(tuple(group.ranks) == ranks and group.id < found.id for group in listed)
-        known = self._groups[id(this)] = _Group(weakref.ref(found), ranks, ordinal)
+        known = self._groups[id(this)] = _Group(weakref.ref(found), ranks, ordinal, {})
         return known
 
 
-class Sites:
-    """The program's own line that a call comes from."""
-
-    def __init__(self, namer: Namer) -> None:
-        self._namer = namer
-        self._theirs: Dict[int, Tuple[CodeType, bool]] = {}  # by id: whether it is the program's
-
-    def here(self, depth: int) -> Tuple[Optional[CodeType], int]:
-        """Code and line of the nearest frame of the program, from `depth` frames above the caller outwards."""
-        frame: Optional[FrameType] = sys._getframe(depth)
-        theirs = self._theirs
-        while frame is not None:
-            code = frame.f_code
-            known = theirs.get(id(code))
-            if known is None:
-                if len(theirs) >= _MAX_CODES:
-                    theirs.clear()
-                known = theirs[id(code)] = (code, self._namer.user_frame(frame) is frame)
-            if known[1]:
-                return code, frame.f_lineno
-            frame = frame.f_back
-        return None, 0
+def _gone() -> None:
+    """The weak reference to a group that Paddle does not list."""
 
 
 def _call(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,3 +340,14 @@ def test_news_are_told_once() -> None:
     assert [f.rule for f in first] == ["CT202"]
     assert ranks.news() == []
     assert [f.rule for f in ranks.findings()] == ["CT202"]
+
+
+def test_the_simulation_names_the_culprit_and_nobody_else() -> None:
+    bench = Path(__file__).resolve().parents[3] / "bench" / "ranks.py"
+    done = subprocess.run(
+        [sys.executable, bench, "--json", "--ranks", "24", "--regions", "5", "--steps", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, json.loads(done.stdout)["found"]) == (0, ["CT202 on rank 12"]), done.stderr
