@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ctx_tracer.model import CAPTURED, HOOK, REPLAYING, Identity, Region
+from ctx_tracer.model import CAPTURED, HOOK, LEVEL_COUNTED, REPLAYING, Identity, Region
 from ctx_tracer.record.layout import CollectiveEvent, Definition, DetailEvent, Event, RegionEvent, StepEvent
 
 Kind = tuple[str, str, str]  # "replay", "again" (will be replayed) or "once"; the region's name and mode
 ONCE: Kind = ("once", "", "")
 UNKNOWN: Kind = ("unknown", "", "")  # of a region whose beginning was lost
+DETAIL = "detail"  # detail of a record: how closely steps are looked at changed
 NOT_REPLAYED = "not_replayed"  # detail of a record: a captured region that autograd did not take
 
 
@@ -74,6 +75,7 @@ class Speaker:
         self._held: dict[int, Held] = {}  # by token
         self._unsettled: Held | None = None  # captured last: the next event shows that it will be replayed
         self._seq = 0
+        self._leaves_alone = False  # it has begun to leave regions alone: of a call outside of any nothing is known
 
     def definition(self, number: int) -> Mapping[str, Any]:
         """What an id of its record stands for; empty where that is not known."""
@@ -113,6 +115,8 @@ class Speaker:
             self._unsettled = None
         self._seq = event.seq
         if isinstance(event, DetailEvent):
+            # For good: a region that was left alone may be replayed later.
+            self._leaves_alone |= event.kind == DETAIL and event.data.get("after", 0) > LEVEL_COUNTED
             held = self._held.get(event.data.get("token", 0)) if event.kind == NOT_REPLAYED else None
             if held is not None:
                 self._settle(held, False, event.data.get("why"))
@@ -125,6 +129,7 @@ class Speaker:
             self._call(event)
         elif isinstance(event, StepEvent):
             self.step = event.step + 1
+            self._leaves_alone |= event.level > LEVEL_COUNTED  # the change may have been overwritten
             self.first_captures()  # read as it grows, not when all ranks have spoken
             # What was captured before and never replayed (an evaluation, a discarded output) will not be.
             past = [token for token, held in self._held.items() if held.step < event.step and not held.replaying]
@@ -167,7 +172,7 @@ class Speaker:
         held = self._held.get(event.token) if event.token else None
         self._on_call(self, event, held)
         if held is None:
-            self._on_kind(self, event, UNKNOWN if event.token else ONCE, None)
+            self._on_kind(self, event, UNKNOWN if event.token or self._leaves_alone else ONCE, None)
         elif held.replaying:
             self._on_kind(self, event, ("replay", held.region.name, held.region.mode), held)
         elif held.again is not None:

@@ -130,6 +130,20 @@ def test_a_region_that_one_rank_will_not_replay_is_found_in_any_order_of_reading
     )
 
 
+@pytest.mark.parametrize("told_by", ["detail", "step"])
+def test_a_rank_that_leaves_regions_alone_to_save_time_is_not_accused(told_by: str) -> None:
+    def act(story: Story, odd: bool) -> None:
+        story.capture("layers.0")
+        if odd and told_by == "detail":
+            story.write(DetailEvent, "detail", {"before": 2, "after": 3})
+        elif odd:
+            story.write(StepEvent, 0, 1, 1, 3, 1000, 0, 3)
+        story.call() if odd else story.capture("layers.1")  # the same call: in a region that only one of them looks at
+        story.call(op="broadcast" if odd else "all_reduce")
+
+    assert findings(pair(act)) == [("CT203", (0, 1))]  # what they call is still compared
+
+
 def test_it_is_known_from_the_capture_before_anybody_hangs() -> None:
     stories = pair(one_is_not_replayed)
     stories[0].events = stories[0].events[:4]  # up to the event that the replay begins
