@@ -67,6 +67,7 @@ class Watched:
         session = probe.session()
         if session is None:
             raise SystemExit("the probe is not installed")
+        self.accounts = session.accounts
         self.path = session.record.path  # asking for the record makes it
         self.reader = RecordReader(self.path)
 

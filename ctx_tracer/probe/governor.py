@@ -19,6 +19,9 @@ FEWEST_STEPS = 5
 WINDOW = 15
 LOWER_AT = 0.9  # of the budget: before it is exceeded
 RAISE_AT = 0.7  # so that noise does not make it go back and forth
+# In all, of the probe's own time, before it gives anything up: nobody's training suffers from that, and a small one, of
+# which a step takes milliseconds, is seen whole.
+GRACE_NS = 2_000_000_000
 RETRY_AFTER = 1000  # steps; what a level cost may have been measured in bad times
 
 
@@ -33,10 +36,11 @@ class Change(NamedTuple):
 class Governor:
     """Decides after each step how closely the next one is looked at."""
 
-    def __init__(self, budget: float, full_every: int) -> None:
+    def __init__(self, budget: float, full_every: int, grace_ns: int = GRACE_NS) -> None:
         self.budget = budget  # share of a step
         self.level = LEVEL_ALL
         self._full_every = full_every  # steps: one of them is recorded in full
+        self._grace_ns = grace_ns
         self._steps: Deque[Tuple[int, int]] = deque(maxlen=WINDOW)  # own and all time of usual steps at this level
         self._at_level = 0
         self._costs: Dict[int, int] = {}  # level -> what a usual step took at it
@@ -51,12 +55,13 @@ class Governor:
 
     def ended(self, own_ns: int, step_ns: int, full: bool) -> Optional[Change]:
         """A step took `step_ns`, `own_ns` of it the probe's; was a region of it recorded in full?"""
+        self._grace_ns -= own_ns
         if full and self._full_every > 1:
             self._full_ns = own_ns
             return None
         self._steps.append((own_ns, max(step_ns, 1)))
         self._at_level += 1
-        if len(self._steps) < FEWEST_STEPS:
+        if len(self._steps) < FEWEST_STEPS or self._grace_ns > 0:
             return None
         usual, step = _median([own for own, _ in self._steps]), _median([ns for _, ns in self._steps])
         self._costs[self.level] = usual

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctx_tracer.model import LEVEL_ALL, LEVEL_COUNTED, LEVEL_UNSAMPLED, level_in_words
-from ctx_tracer.probe.governor import MAX_LEVEL, RETRY_AFTER, WINDOW, Governor
+from ctx_tracer.probe.governor import GRACE_NS, MAX_LEVEL, RETRY_AFTER, WINDOW, Governor
 
 STEP = 200_000_000  # ns
 FULL_EVERY = 100
@@ -27,28 +27,28 @@ def run(governor: Governor, steps: int, usual: int, full: int = 0, step: int = S
 
 
 def test_within_the_budget_nothing_is_given_up() -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     run(governor, 500, usual=STEP // 200, full=STEP // 10)
     assert governor.level == LEVEL_ALL
 
 
 def test_dear_sampled_steps_are_given_up_first() -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     run(governor, 50, usual=STEP // 200, full=STEP)
     assert governor.level == LEVEL_UNSAMPLED
 
 
 def test_dear_usual_steps_are_counted_only_and_then_taken_in_turns() -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     run(governor, 20, usual=STEP // 50)
     assert governor.level == LEVEL_COUNTED
-    governor = Governor(0.001, FULL_EVERY)
+    governor = Governor(0.001, FULL_EVERY, 0)
     run(governor, 100, usual=STEP // 50)
     assert governor.level == LEVEL_COUNTED + 3
 
 
 def test_detail_comes_back_when_there_is_room_and_not_before() -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     run(governor, 100, usual=STEP // 50)
     assert governor.level == LEVEL_COUNTED
     run(governor, 5 * WINDOW, usual=STEP // 50, step=4 * STEP)  # steps take longer: now it would fit
@@ -56,7 +56,7 @@ def test_detail_comes_back_when_there_is_room_and_not_before() -> None:
 
 
 def test_what_once_was_too_dear_is_tried_again() -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     run(governor, 20, usual=STEP // 50)
     assert governor.level == LEVEL_COUNTED
     run(governor, 2 * RETRY_AFTER + 4 * WINDOW, usual=STEP // 500)
@@ -64,10 +64,18 @@ def test_what_once_was_too_dear_is_tried_again() -> None:
 
 
 def test_a_single_slow_step_decides_nothing() -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     for number in range(1, 400):
         governor.ended(STEP if number % 20 == 0 else STEP // 500, STEP, False)
         assert governor.level == LEVEL_ALL
+
+
+def test_the_first_two_seconds_are_free() -> None:
+    governor = Governor(0.01, FULL_EVERY)
+    run(governor, GRACE_NS // (STEP // 50) - 1, usual=STEP // 50, first=1)
+    assert governor.level == LEVEL_ALL
+    run(governor, 10, usual=STEP // 50, first=1)
+    assert governor.level == LEVEL_COUNTED
 
 
 @given(
@@ -78,7 +86,7 @@ def test_a_single_slow_step_decides_nothing() -> None:
 )
 def test_the_budget_holds_over_a_run(budget: float, usual: int, full: int, steps: int) -> None:
     """But for the steps that it takes to notice: five at each of the levels, and a full one."""
-    governor = Governor(budget, FULL_EVERY)
+    governor = Governor(budget, FULL_EVERY, 0)
     took = run(governor, steps, usual, full)
     assert LEVEL_ALL <= governor.level <= MAX_LEVEL
     if governor.level < MAX_LEVEL:
@@ -87,7 +95,7 @@ def test_the_budget_holds_over_a_run(budget: float, usual: int, full: int, steps
 
 @given(st.integers(LEVEL_ALL, MAX_LEVEL), st.integers(1, 200))
 def test_every_region_is_looked_at_at_some_time(level: int, regions: int) -> None:
-    governor = Governor(0.01, FULL_EVERY)
+    governor = Governor(0.01, FULL_EVERY, 0)
     governor.level = level
     every = 1 << max(level - LEVEL_COUNTED, 0)
     for step in range(3):

@@ -9,11 +9,14 @@ import gc
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from training import CPU_ONLY, MODES, WIDTH, Block, nn, paddle, recompute, run, train
 
 from ctx_tracer import probe
+from ctx_tracer.probe import accounts
+from ctx_tracer.probe.governor import Governor
 from ctx_tracer.probe.naming import Namer
 from ctx_tracer.record.layout import DetailEvent, StepEvent
 from ctx_tracer.record.reader import RecordReader
@@ -48,7 +51,9 @@ def watched(work, **settings):
 def governed():
     """A budget that cannot be kept in full, and one that cannot be exceeded."""
     plain = train(50)
+    accounts.Governor = partial(Governor, grace_ns=0)
     tight, within_tight = watched(lambda: train(50), budget=0.05)
+    accounts.Governor = Governor
     wide, within_wide = watched(lambda: train(8), budget=100)
     return {"equal": plain == tight, "wide_equal": wide == train(8), "tight": within_tight, "wide": within_wide}
 
