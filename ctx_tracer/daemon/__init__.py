@@ -49,6 +49,10 @@ def spawn(
             stderr=files.enter_context(log.open("ab")) if log else None,
             start_new_session=True,
             check=True,
-            env={**os.environ, "CTX_TRACER_DISABLE": "1"},
+            env={
+                **os.environ,
+                "CTX_TRACER_DISABLE": "1",
+                "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*",  # it is no part of the program
+            },
         )
     return True

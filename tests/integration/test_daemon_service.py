@@ -47,7 +47,7 @@ def test_runs_come_and_go(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_used_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
     done = subprocess.run(
-        [*CTX_TRACER, "daemon", *arguments], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        [*CTX_TRACER, "daemon", *arguments], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
     )
     assert done.returncode == 2
     assert told in done.stderr

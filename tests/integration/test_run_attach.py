@@ -182,3 +182,17 @@ def test_a_program_that_watches_itself_says_that_it_is_switched_off() -> None:
         env={**os.environ, "CTX_TRACER_DISABLE": "1"},
     )
     assert (done.stdout, done.stderr) == ("False\n", "ctx-tracer: not tracing: CTX_TRACER_DISABLE=1 is set\n")
+
+
+@pytest.mark.parametrize("first", ["", "import paddle.distributed.fleet; "])
+def test_the_entry_point_of_auto_instrumentation(tmp_path: Path, site: Path, first: str) -> None:
+    """As `opentelemetry-instrument` calls it in every process; the real one does in test_external.py."""
+    code = (
+        f"{first}from ctx_tracer.attach.auto_instrumentation import CtxTracerInstrumentor as I;"
+        "I().instrument(skip_dep_check=True); import paddle, sys; print('done', file=sys.stderr); I().uninstrument()"
+    )
+    done = subprocess.run(
+        python(code), capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(site)}
+    )
+    assert done.stderr.count(DECLINED) == 1
+    assert done.stderr.index(DECLINED) < done.stderr.index("done")

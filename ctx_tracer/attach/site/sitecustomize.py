@@ -20,8 +20,9 @@ _AWAITED = ("paddle", "paddle.distributed.fleet.recompute.recompute")
 class CtxTracerFinder:
     """Finds `ctx_tracer` by its place, and nothing else of that environment; tells when Paddle has been imported."""
 
-    def __init__(self):  # type: ignore[no-untyped-def]
+    def __init__(self, activate):  # type: ignore[no-untyped-def]
         self.awaited = set(_AWAITED)
+        self.activate = activate
 
     def find_spec(self, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
         """The import system's protocol: a spec, or None to let the next finder answer."""
@@ -54,7 +55,10 @@ class CtxTracerFinder:
                     raise
                 self.awaited.discard(fullname)
                 if not self.awaited:
-                    _activate()
+                    try:
+                        self.activate()
+                    except Exception as error:  # noqa: BLE001, training goes on without the tracer
+                        _complain(error)
 
             loader.exec_module = exec_module
         except Exception as error:  # noqa: BLE001, a loader that cannot be followed must still load
@@ -62,12 +66,9 @@ class CtxTracerFinder:
 
 
 def _activate():  # type: ignore[no-untyped-def]
-    try:
-        from ctx_tracer.attach.activate import activate
+    from ctx_tracer.attach.activate import activate
 
-        activate()
-    except Exception as error:  # noqa: BLE001, training goes on without the tracer
-        _complain(error)
+    activate()
 
 
 def _note(text):  # type: ignore[no-untyped-def]
@@ -97,10 +98,11 @@ def _leave(name, text):  # type: ignore[no-untyped-def]
     os.rename(path + ".part", path)
 
 
-def _wait_for_paddle():  # type: ignore[no-untyped-def]
+def wait_for_paddle(activate):  # type: ignore[no-untyped-def]
+    """Call `activate` when Paddle has been imported; nothing where somebody waits already, or all is switched off."""
     known = any(type(finder).__name__ == "CtxTracerFinder" for finder in sys.meta_path)
     if os.environ.get("CTX_TRACER_DISABLE") != "1" and not known:
-        sys.meta_path.insert(0, CtxTracerFinder())
+        sys.meta_path.insert(0, CtxTracerFinder(activate))
 
 
 def _give_way():  # type: ignore[no-untyped-def]
@@ -117,6 +119,7 @@ def _give_way():  # type: ignore[no-untyped-def]
         spec.loader.exec_module(module)
 
 
-_wait_for_paddle()
+if __name__ in ("sitecustomize", "ctx_tracer_dormant"):
+    wait_for_paddle(_activate)
 if __name__ == "sitecustomize":
     _give_way()
