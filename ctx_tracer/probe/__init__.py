@@ -25,6 +25,7 @@ from ctx_tracer.probe.lifecycle import Lifecycle
 from ctx_tracer.probe.seams import hook, known, reentrant
 from ctx_tracer.probe.seams.backward import BackwardSeam
 from ctx_tracer.probe.seams.collectives import CollectivesSeam
+from ctx_tracer.probe.seams.hidden import HiddenSeam
 from ctx_tracer.probe.seams.hook import HookSeam
 from ctx_tracer.probe.seams.optimizer import OptimizerSeam
 from ctx_tracer.probe.seams.patches import Patches
@@ -243,6 +244,7 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
         ]
     )
     probe.face(Setup(session).observed)()
+    probe.patch("hidden", lambda patches, guard: HiddenSeam(session).patch(paddle, patches, guard))
     probe.patch("saves", lambda patches, guard: SavesSeam(session).patch(patches, guard))
     probe.patch("collectives", lambda patches, guard: CollectivesSeam(session).patch(paddle, patches, guard))
     pylayer = PyLayerSeam(session, lifecycle, failed)

@@ -22,6 +22,7 @@ LOSSES = (
     "writer_busy",
     "activity_too_deep",
 )
+IN_CXX = "the collectives of operations on distributed tensors: they are made in C++"
 RING = "ring_overwritten"  # events that the reader was too late for
 
 _COMPARED = {
@@ -148,6 +149,12 @@ def _said(processes: Sequence[ProcessRecord], kind: str) -> set[str]:
     return {str(definition.data.get("what")) for definition in definitions}
 
 
+def _distributed(process: ProcessRecord) -> bool:
+    """Whether a tensor that a rank saved lies on more ranks than one."""
+    signatures = (d.data.get("slots") or () for d in process.end.definitions.values() if d.kind == "signature")
+    return process.end.identity.world_size > 1 and any("placements" in slot for slots in signatures for slot in slots)
+
+
 def _within_budget(processes: Sequence[ProcessRecord]) -> list[str]:
     """What was not looked at so that watching stays within its budget."""
     budget = " or ".join(f"{100 * float(share):g} %" for share in _chosen(processes, "budget"))
@@ -173,6 +180,8 @@ def _chosen(processes: Sequence[ProcessRecord], name: str) -> list[str]:
 def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     said = {sentence for p in processes for sentence in p.not_observed}
     said |= _said(processes, "not_observed")
+    if any(_distributed(process) for process in processes):
+        said.add(IN_CXX)
     overflow = total(processes)["signatures_overflow"]
     if overflow:
         said.add(f"facts of {overflow} captures in spans: the signatures of their regions were too many")

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from ctx_tracer.known_issues import load
 from ctx_tracer.model import Facts, Finding, Region
 from ctx_tracer.record import layout
-from ctx_tracer.verdict.coverage import FRAMEWORK, LOSSES
+from ctx_tracer.verdict.coverage import FRAMEWORK, IN_CXX, LOSSES
 from ctx_tracer.verdict.exits import Exit, ProcessEnd
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
 from ctx_tracer.verdict.report import build_report
@@ -90,7 +90,7 @@ def test_healthy(healthy: Healthy) -> None:
         "ctx": {"applied": 0, "saved": 0, "read": 0, "slots_compared": 0},
         "framework_behaviour": {},
         "observers": {"python": 2},
-        "not_observed": [],
+        "not_observed": [IN_CXX],
     }
     assert told["overhead"] == {"seconds": 0.012, "share_of_step": 0.005}
     assert told["run"]["started_at"] == "2026-11-30T22:24:27.123Z"
@@ -324,6 +324,7 @@ def test_what_was_left_out_to_stay_within_the_budget_is_told_and_is_no_match(hea
     assert told["coverage"]["not_observed"] == [
         "7 calls of recompute (rank 0): left alone, so that watching stays within 1 % of a step",
         "tensors of 20 replays (rank 0): counted only, so that watching stays within 1 % of a step",
+        IN_CXX,
     ]
     nothing = {**one.counters, "slots_compared": 0, "regions_counted": 24}
     assert report([replace(one, counters=nothing), healthy(1)])["verdict"] == "undecided"
@@ -333,6 +334,7 @@ def test_ranks_without_a_record_here_are_named(healthy: Healthy) -> None:
     told = report([healthy(0, world=16)])
     assert told["coverage"]["not_observed"] == [
         "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 7 more: no record on this node",
+        IN_CXX,
     ]
 
 
@@ -395,3 +397,14 @@ def test_any_report_is_valid_and_has_words(
     )
     assert told["sentence"].endswith((".", ")"))
     assert (told["verdict"] == "match") == (not told["undecided"] and not told["findings"])
+
+
+def test_collectives_that_nobody_sees_are_named_where_there_are_any(healthy: Healthy) -> None:
+    plain = {n: d for n, d in healthy(0).end.definitions.items() if n != 3}
+    one = healthy(0)
+    assert report([replace(one, end=replace(one.end, definitions=plain)), healthy(1)])["coverage"]["not_observed"] == [
+        IN_CXX
+    ]
+    assert report([replace(one, end=replace(one.end, definitions=plain))])["coverage"]["not_observed"] == [
+        "rank 1: no record on this node"
+    ]
