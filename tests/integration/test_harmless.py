@@ -29,6 +29,7 @@ JOBS = {
     ),
     "two_ranks.py": (2, "data_parallel semi_auto semi_auto_2d"),
     "tensor_parallel.py": (2, "tensor_parallel"),
+    "pipeline.py": (2, "pipeline"),
 }
 
 
@@ -55,6 +56,8 @@ def test_healthy_training_is_the_same_to_the_last_bit_and_without_a_finding(
 ) -> None:
     if paddle.release < (3,):
         pytest.skip("on a CPU, Paddle 2.6 cannot restore random generators in hook mode, so these jobs are not healthy")
+    if job == "pipeline.py" and paddle.release < (3, 3):
+        pytest.skip("before Paddle 3.3 both ranks of a pipeline send at once, and wait for each other on gloo")
     ranks, programs = JOBS[job]
     plain = train(paddle, job, tmp_path)
     assert {(line["program"].partition(".")[0], line["mode"], line["rank"]) for line in plain} == {
