@@ -172,6 +172,23 @@ def test_a_finding_does_not_wait_for_a_step_of_minutes() -> None:
     assert story.told() == [("finding", 0, [1])]
 
 
+@pytest.mark.parametrize("then", ["step", "hurry", "end"])
+def test_a_finding_between_ranks_is_sent_once_though_no_record_has_it(then: str) -> None:
+    story = Story()
+    story.builder.told(story.now, replace(FINDING, rule="CT202", ranks=(0, 1)))
+    if then == "step":
+        story.step(0)
+        story.read()
+    elif then == "hurry":
+        story.builder.hurry(story.now + PATIENCE_NS + 1)
+    else:
+        story.builder.ended(Exit(code=1), story.now, [], 0)
+    assert [(step, counts) for _, step, counts in story.told()] == [(0, [1])]
+    story.step(1)
+    story.read()
+    assert len(story.told()) == 1
+
+
 def test_what_is_open_at_the_end_says_how_far_it_came() -> None:
     story = Story()
     story.region("capturing", "captured", "replaying")
