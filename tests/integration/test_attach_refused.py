@@ -127,3 +127,22 @@ def test_the_agent_runs_in_a_namespace_of_its_own(tmp_path: Path) -> None:
     assert answer == {"ok": False, "error": "Paddle is not completely imported yet; try again in a moment"}
     out, _ = process.communicate("\n", timeout=60)
     assert (process.returncode, out) == (0, "[] None\n")
+
+
+def test_an_interpreter_whose_lock_is_kept_in_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever attaches is told, and what was brought in finds nothing to run when the lock is free again."""
+    monkeypatch.setattr(inject, "_PATIENCE_S", 0.5)
+    code = (
+        "import ctypes, sys, threading\nc = ctypes.PyDLL(None)\nprint('ready', flush=True)\n"
+        "c.read(0, ctypes.create_string_buffer(8), 8)\n"  # keeps the lock until there is something to read
+        "sys.stdin.close()\nprint(threading.active_count(), 'ctx_tracer' in sys.modules)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    with pytest.raises(inject.InjectError, match="does not let go of its interpreter"):
+        inject.inject(process.pid, {"do": "status"}, sys.version_info[:2])
+    out, errors = process.communicate(b"go on\n", timeout=60)
+    assert (process.returncode, out, errors) == (0, b"1 False\n", b"")
