@@ -121,7 +121,7 @@ y.sum().backward()
 current = {"mesh": mesh_a}
 
 def block(x):
-    return dist.reshard(layer(x), current["mesh"], [dist.Replicate()])
+    return paddle.tanh(dist.reshard(layer(x), current["mesh"], [dist.Replicate()]))
 
 y = recompute(block, x, use_reentrant=False)
 current["mesh"] = mesh_b  # before backward: the replay now runs on another mesh
@@ -194,7 +194,7 @@ y.sum().backward()
 scale = 1.0
 
 def block(x):
-    return paddle.tanh(layer(x)) * scale
+    return paddle.tanh(layer(x) * scale)
 
 scale = 2.0
 y = recompute(block, x, use_reentrant=False)

@@ -9,8 +9,14 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests import coverage_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Versions of Paddle to train on, separated by spaces; `./run test` sets it after it has made their environments.
@@ -28,13 +34,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 class PaddleEnvironment:
     """An environment with one version of Paddle and this project."""
 
-    version: str
+    version: str  # "3.3.1", or "gpu-2.6.2" for the package paddlepaddle-gpu
     bin: Path
 
     @property
     def release(self) -> tuple[int, ...]:
         """The version as numbers, for `if paddle.release < (3, 1, 1)`."""
-        return tuple(int(part) for part in self.version.split("."))
+        return tuple(int(part) for part in self.version.removeprefix("gpu-").split("."))
 
     @property
     def python(self) -> str:
@@ -86,6 +92,8 @@ def _environment(name: str) -> PaddleEnvironment | None:
     return PaddleEnvironment(name, found) if (found / "python").exists() else None
 
 
+#: What passing tests saw, for docs/coverage.md.
+SEEN: list[coverage_table.Seen] = []
 #: Read before a test's own environment is made.
 VERSIONS = _versions()
 
@@ -112,10 +120,39 @@ def paddle(request: pytest.FixtureRequest) -> PaddleEnvironment:
 @pytest.fixture
 def newest_paddle() -> PaddleEnvironment:
     """The newest of the Paddles that are tested."""
-    found = _environment(max(VERSIONS, key=lambda name: [int(part) for part in name.split(".")])) if VERSIONS else None
+    made = [found for found in map(_environment, VERSIONS) if found is not None]
+    found = max(made, key=lambda environment: environment.release, default=None)
     if found is None:
         pytest.skip("no environment with Paddle: ./run test makes them")
     return found
+
+
+@pytest.fixture
+def saw(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """`saw(paddle, path, fires=rules, quiet=rules)`: what docs/coverage.md says if this test passes."""
+
+    def see(paddle: PaddleEnvironment, path: str, fires: Iterable[str] = (), quiet: Iterable[str] = ()) -> None:
+        name, _, job = request.node.nodeid.partition("[")
+        job = job.rstrip("]").replace(f"paddle{paddle.version}", "").strip("-")
+        test = f"{name}[{job}]" if job else name
+        rules = {"fires": sorted(set(fires)), "quiet": sorted(set(quiet))}
+        request.node.user_properties.append(("saw", {"test": test, "path": path, "paddle": paddle.version, **rules}))
+
+    return see
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.passed and report.when == "call":
+        SEEN.extend(value for name, value in report.user_properties if name == "saw")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Write docs/coverage.md, in the process that has heard all workers."""
+    if hasattr(session.config, "workerinput"):
+        return
+    option = session.config.option
+    chosen = option.keyword or option.markexpr or option.deselect or any("::" in arg for arg in session.config.args)
+    coverage_table.write(ROOT / "docs", SEEN, complete=exitstatus == 0 and not chosen)
 
 
 @pytest.fixture(autouse=True)

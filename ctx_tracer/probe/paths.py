@@ -25,7 +25,9 @@ class Paths:
         """The path of a call of `function`; `named` is what `ctx_tracer.region` calls it."""
         site = self._namer.call_site(function, args)
         span = None if site.span is None else (site.span.start, site.span.stop)
-        key = (mode, site.code, span, named, tuple(map(id, site.layers)))
+        # Two files may hold equal code objects: a lambda of the same text in the same line.
+        file = site.code.co_filename if site.code is not None else None
+        key = (mode, site.code, file, span, named, tuple(map(id, site.layers)))
         path = self._paths.get(key)
         if path is not None and path.still_runs(site):
             return path

@@ -30,6 +30,9 @@ from ctx_tracer import semconv
 from tests.fake_run import FakeRun, send
 from tests.integration.collector_process import Collector, start_expecting_refusal
 
+# Those that share a collector stay in one worker; the others in this module are as quick.
+pytestmark = pytest.mark.xdist_group("collector")
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 TOKEN = "a-token-of-the-tests"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import PaddleEnvironment
 
 pytestmark = [pytest.mark.paddle, pytest.mark.timeout(300)]
@@ -34,7 +36,9 @@ HEALTHY = [
 ]  # fmt: skip
 
 
-def test_what_is_done_to_saved_tensors_is_found_and_nothing_else(paddle: PaddleEnvironment, tmp_path: Path) -> None:
+def test_what_is_done_to_saved_tensors_is_found_and_nothing_else(
+    paddle: PaddleEnvironment, tmp_path: Path, saw: Callable[..., None]
+) -> None:
     report_file = tmp_path / "report.json"
     command = [paddle.python, PROGRAM, *FAULTS, *HEALTHY]
     ended = paddle.run(paddle.ctx_tracer, "run", "--report", report_file, "--", *command, cwd=tmp_path)
@@ -63,3 +67,5 @@ def test_what_is_done_to_saved_tensors_is_found_and_nothing_else(paddle: PaddleE
     assert covered["ctx"]["saved"] < 600
     assert "what PyLayers outside recompute saved and read back" in report["scope"]
     assert report["dropped"] == {}
+    rules = {rule for rule, *_ in FAULTS.values()}
+    saw(paddle, "PyLayer outside recompute", fires=rules, quiet=rules)

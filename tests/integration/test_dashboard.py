@@ -35,6 +35,7 @@ PHONE: ViewportSize = {"width": 360, "height": 740}
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.xdist_group("dashboard"),  # one collector and one browser for all of them
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH (Debian: apt-get install chromium)"),
 ]
 expect.set_options(timeout=PATIENCE)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.coverage_table import PROBE_RULES
 
 if TYPE_CHECKING:
     from conftest import PaddleEnvironment
@@ -53,6 +55,17 @@ class Job:
     code: int = 0
     ranks: int = 1
 
+    @property
+    def path(self) -> str:
+        """What docs/coverage.md calls the way it recomputes."""
+        return PATHS.get((self.program, self.ranks), f"{self.mode} mode")
+
+    @property
+    def rules(self) -> set[str]:
+        """All that is ever found in its program: where it is not, the program's healthy variants give nothing."""
+        jobs = [job for job in JOBS if job.program == self.program]
+        return {found.rule for job in jobs for release in RELEASES for found in job.found(release)} & {*PROBE_RULES}
+
     def __str__(self) -> str:
         return f"{self.program}-{self.mode}-{self.variants.split()[-1]}"
 
@@ -75,6 +88,11 @@ def lost_grads(release: Release) -> Iterator[Found]:
                 known="paddle-hook-drops-grad",
                 count=3,  # all four micro-batches but the first
             )
+        both = {"tensor": "both.weight", "count": 4}
+        lost = {"captured": {"has_grad": True}, "served": {"has_grad": False}}
+        yield Found("CT103", "both", 1, differs=("has_grad",), known="paddle-hook-drops-grad", **lost, **both)
+        looks = {"differs": ("stop_gradient",), "detail": {"effect": "looks_at_stop_gradient"}}
+        yield Found("CT104", "both", 1, "warning", known="paddle-62979", **looks, **both)
     if release < (3,):
         for variant in ("main_by_name", "main_helper"):
             yield Found(
@@ -118,7 +136,7 @@ def not_replayed(release: Release) -> Iterator[Found]:
 
 
 def inputs_returned(release: Release) -> Iterator[Found]:
-    for variant in ("first", "two_in_a_row", "of_a_parameter"):
+    for variant in ("first", "two_in_a_row", "of_a_parameter", "shipped_first"):
         yield Found("CT116", variant, known="paddle-59290", count=2)
         detail = {"exception": "ValueError", "during": "replaying"}
         yield Found("CT113", variant, detail=detail, known="paddle-59290", count=2)
@@ -134,6 +152,7 @@ def changed(release: Release) -> Iterator[Found]:
         ("dtype", "dtype", "float32", "float64"),
         ("layout", "strides", [4, 1], [1, 4]),
         ("rows", "shape", [4, 4], [3, 4]),
+        ("rows_more", "shape", [3, 4], [4, 4]),
     ):
         yield Found(
             "CT107",
@@ -146,13 +165,16 @@ def changed(release: Release) -> Iterator[Found]:
             count=3,
         )
     yield Found("CT113", "rows", detail={"during": "consuming", "exception": "ValueError"}, count=3)
+    yield Found("CT110", "values", 2, detail={"sampled": 16})  # on its one sampled step
 
 
 def output_changed(release: Release) -> Iterator[Found]:
     captured, produced = {"dtype": "float32"}, {"dtype": "float64"}
     yield Found("CT107", "output_dtype", 1, differs=("dtype",), captured=captured, produced=produced, count=3)
     detail = {"sampled": 1, "differing": 1, "index": 0}  # the sum over the rows, on its one sampled step
-    yield Found("CT110", "rows", 1, captured={"shape": []}, produced={"shape": []}, detail=detail)
+    for variant in ("rows", "rows_more"):
+        yield Found("CT110", variant, 1, captured={"shape": []}, produced={"shape": []}, detail=detail)
+    yield Found("CT110", "values", 1, detail={"sampled": 16})
 
 
 def poisoned(release: Release) -> Iterator[Found]:
@@ -253,7 +275,10 @@ def other_outputs(release: Release) -> Iterator[Found]:
 
 
 def moved(release: Release) -> Iterator[Found]:
-    for variant in ("input_added_to", "input_set", "mask_written"):
+    for variant in (
+        *(f"input_{how}" for how in ("added_to", "set", "scaled", "written", "added_to_in_graph")),
+        "mask_written",
+    ):
         yield Found("CT109", variant, known="paddle-input-change-unchecked")
     changed = {"changed": {"default dtype": ["float64", "float32"]}}
     yield Found("CT117", "default_dtype", detail=changed, known="paddle-context-not-replayed")
@@ -309,19 +334,65 @@ def freed_but_passed(release: Release) -> Iterator[Found]:
         yield Found("CT113", "up", detail={"during": "replaying", **({"signal": "SIGSEGV"} if release < (3,) else {})})
 
 
-READS = "direct helper by_name main_by_name main_helper never through_paddle"
+def elsewhere(release: Release) -> Iterator[Found]:
+    yield Found("CT110", "sequential_faulty.0", 2)
+    for variant in ("accumulated", "interleaved"):
+        yield Found("CT110", f"{variant}_faulty.block", 2, count=3)
+
+
+def elsewhere_in_reentrant_mode(release: Release) -> Iterator[Found]:
+    for found in elsewhere(release):
+        yield replace(found, slot=1)
+
+
+def under_data_parallel(release: Release) -> Iterator[Found]:
+    yield Found("CT110", "data_parallel_faulty.block", 2, count=2, ranks=(0, 1))
+
+
+def under_data_parallel_in_reentrant_mode(release: Release) -> Iterator[Found]:
+    for found in under_data_parallel(release):
+        yield replace(found, slot=1)
+
+
+def freed_input(release: Release) -> Iterator[Found]:
+    yield Found("CT102", "up", known="paddle-freed-before-replay")
+    yield Found("CT113", "up", detail={"during": "replaying", **({"signal": "SIGSEGV"} if release < (3, 2) else {})})
+    if release >= (3, 2):
+        yield from poisoned(release)
+
+
+def freed_input_in_reentrant_mode(release: Release) -> Iterator[Found]:
+    """From 3.3 on Paddle keeps what it was given alive."""
+    if release < (3, 3):
+        yield Found("CT102", "up", known="paddle-freed-before-replay")
+        yield Found("CT113", "up", detail={"during": "replaying"})
+
+
+READS = "direct helper by_name main_by_name main_helper never through_paddle both"
 IDENTITIES = "respects asks marked registered on_ctx in_forward never frozen"
 INPUTS = (
     "frozen_embedding ids_only plain_data trained_embedding nothing_to_train evaluation one_of_two detached_half "
     "discarded part_of_a_model not_optimized"
 )
-RETURNS = "first second in_the_middle two_in_a_row of_a_parameter switched"
-CHANGES = "dtype layout rows output_dtype same lengths"
+RETURNS = "first second in_the_middle two_in_a_row of_a_parameter switched shipped_first shipped_second"
+CHANGES = "dtype layout rows rows_more values output_dtype same lengths"
 RAISES = "in_the_block before_the_block after_the_block same_operation_inside block_with_a_finding hook_outside"
 MOVES = (
-    "input_added_to input_set mask_written input_untouched parameter_stepped scaled drawn_by_numpy drawn_by_python "
-    "default_dtype counting cached strided"
+    "input_added_to input_set input_scaled input_written input_added_to_in_graph mask_written input_untouched "
+    "parameter_stepped scaled drawn_by_numpy drawn_by_python default_dtype counting cached strided auto_cast"
 )
+#: Paths that are more than a mode.
+PATHS = {
+    ("semi_auto", 2): "semi-auto parallel",
+    ("elsewhere", 1): "recompute_sequential, accumulation and interleaved micro-batches",
+    ("elsewhere", 2): "DataParallel",
+}
+#: Before and after each release that changed something.
+RELEASES = ((2, 6, 2), (3, 0, 0), (3, 1, 0), (3, 1, 1), (3, 3, 1))
+ELSEWHERE = (
+    "sequential_faulty sequential_healthy accumulated_faulty accumulated_healthy interleaved_faulty interleaved_healthy"
+)
+PARALLEL = "data_parallel_faulty data_parallel_healthy"
 SHARDS = "shard replicate shard_with_grad built_in"
 
 JOBS = [
@@ -353,8 +424,14 @@ JOBS = [
     Job("freed", "hook", "untouched closure", freed, code=139),
     Job("freed", "hook", "default", freed, code=139),
     Job("freed", "hook", "named_globally", freed, code=139),
+    Job("freed", "hook", "input", freed_input),
+    Job("freed", "reentrant", "input", freed_input_in_reentrant_mode),
     Job("freed", "reentrant", "untouched closure", freed, code=139),
     Job("freed", "reentrant", "default", freed_but_passed),
+    Job("elsewhere", "hook", ELSEWHERE, elsewhere),
+    Job("elsewhere", "reentrant", ELSEWHERE, elsewhere_in_reentrant_mode),
+    Job("elsewhere", "hook", PARALLEL, under_data_parallel, ranks=2),
+    Job("elsewhere", "reentrant", PARALLEL, under_data_parallel_in_reentrant_mode, ranks=2),
     Job("semi_auto", "hook", SHARDS, lost_placements, ranks=2),
     Job("semi_auto", "reentrant", SHARDS, ranks=2),
 ]
@@ -385,10 +462,9 @@ def train(paddle: PaddleEnvironment, job: Job, folder: Path) -> tuple[dict[str, 
     return json.loads(report.read_text()), lines, ended.returncode
 
 
-def line_of_the_region(job: Job) -> str:
+def lines_of_the_region(job: Job) -> list[str]:
     lines = (PROGRAMS / f"{job.program}.py").read_text().splitlines()
-    (number,) = (number for number, line in enumerate(lines, 1) if line.endswith("# the region"))
-    return f"{job.program}.py:{number}"
+    return [f"{job.program}.py:{number}" for number, line in enumerate(lines, 1) if line.endswith("# the region")]
 
 
 def identity(finding: dict[str, Any]) -> tuple[str, str | None, int | None]:
@@ -407,13 +483,15 @@ def check(finding: dict[str, Any], expected: Found, job: Job) -> None:
         assert asked.items() <= (finding[part] or {}).items(), part
     if expected.region is not None:
         assert finding["region"]["mode"] == job.mode
-        assert finding["region"]["source"] == line_of_the_region(job)
+        assert finding["region"]["source"] in lines_of_the_region(job)
     assert finding["message"]
     assert finding["remedy"]
 
 
 @pytest.mark.parametrize("job", JOBS, ids=str)
-def test_exactly_what_is_wrong_is_found(paddle: PaddleEnvironment, job: Job, tmp_path: Path) -> None:
+def test_exactly_what_is_wrong_is_found(
+    paddle: PaddleEnvironment, job: Job, tmp_path: Path, saw: Callable[..., None]
+) -> None:
     report, lines, code = train(paddle, job, tmp_path)
     expected = {(found.rule, found.region, found.slot): found for found in job.found(paddle.release)}
     found = {identity(finding): finding for finding in report["findings"]}
@@ -426,6 +504,10 @@ def test_exactly_what_is_wrong_is_found(paddle: PaddleEnvironment, job: Job, tmp
         assert code == job.code
         assert [line["variant"] for line in lines] == job.variants.split()
         assert report["coverage"]["regions_captured"] >= len(lines)
+    fires = {found.rule for found in expected.values()} & {*PROBE_RULES}
+    # A fault that has a process of its own has no healthy neighbour in it.
+    has_healthy_variants = len(job.variants.split()) > 1 or not fires
+    saw(paddle, job.path, fires=fires, quiet=job.rules if has_healthy_variants else ())
 
 
 @pytest.mark.parametrize("job", PLAIN, ids=str)

@@ -29,6 +29,9 @@ def answers(url: str) -> bool:
         return False
 
 
+pytestmark = pytest.mark.xdist_group("run_cli")  # one collector for all of them
+
+
 @pytest.fixture(scope="module")
 def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A collector with two runs: `faulty` has a finding on two steps, `sound` has none."""

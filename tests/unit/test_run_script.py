@@ -135,7 +135,7 @@ def test_an_installation_that_fails_ends_in_one_line_that_says_why(checkout, out
     assert not (checkout.root / ".venv" / ".ready").exists()
 
 
-@pytest.mark.parametrize("version", ["", "newest", "3", "3.1.0;id", "../3.1.0"])
+@pytest.mark.parametrize("version", ["", "newest", "3", "gpu-", "3.1.0;id", "../3.1.0"])
 def test_what_is_no_version_of_paddle_is_refused(checkout, version):
     done = checkout.run("with-paddle", version, "true")
     assert done.returncode == 1
@@ -148,6 +148,12 @@ def test_with_paddle_passes_arguments_output_and_exit_code(checkout):
     done = checkout.run("with-paddle", "3.1.0", "sh", "-c", script, "-", "a b", "", "$HOME")
     assert done.stdout == f"a b||$HOME|{checkout.root}/.envs/paddle-3.1.0\n"
     assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_the_gpu_package_has_an_environment_of_its_own_and_the_constraints_of_its_release(checkout):
+    checkout.say_ready(".envs/paddle-gpu-2.6.2", "requirements/paddle-2.6.txt")
+    done = checkout.run("with-paddle", "gpu-2.6.2", "sh", "-c", 'echo "$VIRTUAL_ENV"')
+    assert done.stdout == f"{checkout.root}/.envs/paddle-gpu-2.6.2\n"
 
 
 def test_with_paddle_runs_where_it_was_called(checkout):

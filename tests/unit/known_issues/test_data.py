@@ -15,6 +15,7 @@ from ctx_tracer.model import HOOK, REENTRANT, Finding, Region
 from ctx_tracer.rules import RULES
 from ctx_tracer.verdict.known import KnownIssue, affects, annotate
 
+ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((Path(known_issues.__file__).parent / "data").glob("*.json"))
 TEXTS = json.loads((Path(__file__).parents[1] / "verdict" / "paddle_texts.json").read_text(encoding="utf-8"))
 DIST = {"placements": ["Shard(1)"]}
@@ -50,6 +51,21 @@ def test_the_release_with_the_fix_is_the_first_that_is_not_affected(issue: Known
         major, minor, patch = (int(part) for part in issue.fixed_in.split("."))
         assert not affects(issue.versions, issue.fixed_in)
         assert affects(issue.versions, f"{major}.{minor}.{patch - 1}" if patch else f"{major - 1}.99.0")
+
+
+def state(issue: KnownIssue, version: str) -> str:
+    if affects(issue.versions, version):
+        return "live"
+    return "not yet" if issue.fixed_in is None or affects(f"<{issue.fixed_in}", version) else "fixed"
+
+
+def test_the_documentation_says_which_release_has_it(issue: KnownIssue) -> None:
+    lines = (ROOT / "docs" / "paddle-versions.md").read_text(encoding="utf-8").splitlines()
+    (head,) = (line for line in lines if line.startswith("| id |"))
+    versions = head.strip("| ").split(" | ")[2:]
+    name = f"[{issue.id}]({issue.url})" if issue.url else issue.id
+    states = " | ".join(state(issue, version) for version in versions)
+    assert f"| {name} | {issue.title} | {states} |" in lines
 
 
 def text_of(case: str, version: str) -> dict[str, Any]:

@@ -46,6 +46,14 @@ def rows(x, again):
     return paddle.tanh(x[:3] if again else x).sum()
 
 
+def rows_more(x, again):
+    return paddle.tanh(x if again else x[:3]).sum()
+
+
+def values(x, again):
+    return paddle.tanh(x * (2.0 if again else 1.0))
+
+
 def output_dtype(x, again):
     return paddle.tanh(x).astype("float64" if again else "float32")
 
@@ -54,7 +62,7 @@ def same(x, again):
     return paddle.tanh(x)
 
 
-LAYERS = {what.__name__: Block(what) for what in (dtype, layout, rows, output_dtype, same)}
+LAYERS = {what.__name__: Block(what) for what in (dtype, layout, rows, rows_more, values, output_dtype, same)}
 LAYERS["lengths"] = Block(same)
 MODEL = Variants(LAYERS)
 

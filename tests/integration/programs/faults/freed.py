@@ -21,16 +21,18 @@ def train(name):
             "closure": over(mask),
             "default": lambda x, by=mask: UP(x) * by,
             "named_globally": lambda x: UP(x) * MASK,
+            "input": UP,
             "untouched": over(mask),
         }
         block = blocks[name]
-        y = block(hidden()) if mode == "none" else recompute(block, hidden(), **how(mode))  # the region
+        x = hidden()
+        y = block(x) if mode == "none" else recompute(block, x, **how(mode))  # the region
         loss = (y * y).sum()
         if name != "untouched":
-            (MASK if name == "named_globally" else mask)._clear_dataptr()
+            {"input": x, "named_globally": MASK}.get(name, mask)._clear_dataptr()
         return {"outcome": attempt(loss.backward)}
 
     return variant
 
 
-main(**{name: train(name) for name in ("closure", "default", "named_globally", "untouched")})
+main(**{name: train(name) for name in ("closure", "default", "named_globally", "input", "untouched")})

@@ -78,6 +78,9 @@ def strided(block, x):
 BLOCKS = {
     "input_added_to": plain,
     "input_set": plain,
+    "input_scaled": plain,
+    "input_written": plain,
+    "input_added_to_in_graph": plain,
     "mask_written": with_mask,
     "input_untouched": plain,
     "parameter_stepped": plain,
@@ -88,6 +91,7 @@ BLOCKS = {
     "cached": cached,
     "counting": counting,
     "strided": strided,
+    "auto_cast": plain,
 }
 LAYERS = {name: Block(what) for name, what in BLOCKS.items()}
 MODEL = Variants(LAYERS)
@@ -103,6 +107,12 @@ def default_dtype(name):
         paddle.set_default_dtype(before)
 
 
+CONTEXTS = {
+    "default_dtype": lambda: default_dtype("float64"),
+    "auto_cast": lambda: paddle.amp.auto_cast(level="O1", dtype="bfloat16"),  # which recompute itself restores
+}
+
+
 def train(name):
     def variant(mode):
         block = LAYERS[name]
@@ -112,10 +122,12 @@ def train(name):
         if name == "cached":
             more = ([],)
         SCALE["by"] = 2.0
-        with default_dtype("float64") if name == "default_dtype" else contextlib.nullcontext():
+        with CONTEXTS.get(name, contextlib.nullcontext)():
             y = block(x, *more) if mode == "none" else recompute(block, x, *more, **how(mode))  # the region
         loss = (y * y).sum()
         SCALE["by"] = 1.0
+        if name == "input_added_to_in_graph" and mode != "none":
+            x.add_(paddle.ones_like(x))
         with paddle.no_grad():
             if mode == "none":  # without recompute Paddle itself refuses to change what autograd holds
                 pass
@@ -123,6 +135,10 @@ def train(name):
                 x.add_(paddle.ones_like(x))
             elif name == "input_set":
                 x.set_value(paddle.ones_like(x))
+            elif name == "input_scaled":
+                x.scale_(3.0)
+            elif name == "input_written":
+                x[0] = 7.0
             elif name == "mask_written":
                 more[0][0] = 5.0
             elif name == "parameter_stepped":

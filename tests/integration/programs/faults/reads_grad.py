@@ -67,6 +67,13 @@ def py_layer(look):
                 MainHelper.seen.append(False)
             return paddle.matmul(dy, weight, transpose_y=True), paddle.matmul(x, dy, transpose_x=True)
 
+    class Both(MatMul):
+        @staticmethod
+        def backward(ctx, dy):
+            x, weight = ctx.saved_tensor()
+            Both.seen.append(weight.grad is not None and not weight.stop_gradient)
+            return paddle.matmul(dy, weight, transpose_y=True), paddle.matmul(x, dy, transpose_x=True)
+
     class ThroughPaddle(MatMul):
         """Calls paddle.grad, which is no look at the parameter's."""
 
@@ -79,7 +86,7 @@ def py_layer(look):
             return tuple(paddle.grad(y, [x, weight], dy))
 
     kinds = {"direct": Direct, "helper": Helper, "by_name": ByName, "main_by_name": MainByName}
-    kinds |= {"main_helper": MainHelper, "never": MatMul, "through_paddle": ThroughPaddle}
+    kinds |= {"main_helper": MainHelper, "never": MatMul, "through_paddle": ThroughPaddle, "both": Both}
     made = kinds[look]
     made.seen = []
     return made
@@ -97,7 +104,7 @@ class Linear(nn.Layer):
 
 LAYERS = {
     name: Linear(name)
-    for name in ("direct", "helper", "by_name", "main_by_name", "main_helper", "never", "through_paddle")
+    for name in ("direct", "helper", "by_name", "main_by_name", "main_helper", "never", "through_paddle", "both")
 }
 MODEL = Variants(LAYERS)
 
@@ -108,6 +115,8 @@ def train(name):
         optimizer = paddle.optimizer.SGD(0.1, parameters=layer.parameters())
         if name.startswith("main"):
             layer.weight.main_grad = paddle.zeros_like(layer.weight)
+        if name == "both":  # its parameter has a gradient from the first replay on
+            (layer(hidden()) ** 2).sum().backward()
         for _ in range(2):
             for _ in range(2):
                 y = layer(hidden()) if mode == "none" else recompute(layer, hidden(), **how(mode))  # the region

@@ -3,6 +3,7 @@
 import paddle
 from common import WIDTH, Variants, attempt, hidden, how, main
 from paddle import nn
+from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddle.distributed.fleet.utils import recompute
 
 
@@ -35,6 +36,22 @@ class Switched(Identity):
         return x if Switched.on else x * 1.0
 
 
+class OneRank:
+    """A group of tensor parallel, of which fleet's operation asks this much."""
+
+    id = 0
+
+    class process_group:  # noqa: N801, Paddle's name
+        @staticmethod
+        def all_reduce_on_calc_stream(tensor, operation):
+            return None
+
+
+def shipped(x):
+    """Fleet's own operation, with the flag that lets it be skipped."""
+    return mp_ops.c_identity_eager.apply(x, OneRank, True)
+
+
 class Block(nn.Layer):
     def __init__(self, how_it_goes):
         super().__init__()
@@ -51,6 +68,8 @@ BLOCKS = {
     "in_the_middle": lambda block, x: Identity.apply(block.up(x)),
     "two_in_a_row": lambda block, x: block.up(Identity.apply(Identity.apply(x))),
     "of_a_parameter": lambda block, x: paddle.matmul(x, Identity.apply(block.up.weight)),
+    "shipped_first": lambda block, x: block.up(shipped(x)),
+    "shipped_second": lambda block, x: block.up(shipped(x * 1.0)),
     "marked": lambda block, x: block.up(Marked.apply(x)),
     "switched": lambda block, x: block.up(Switched.apply(x)),
 }
