@@ -396,6 +396,19 @@ dist.all_reduce(loss)
 """,
     ),
     Rule(
+        id="CT301",
+        slug="hang",
+        severity="error",
+        title="Ranks that wait for a rank that does not come",
+        meaning="A rank has been in a collective, a receive or a reshard for longer than the stall threshold, and in two looks five seconds apart neither it nor the rank that it waits for moved. The finding says who waits for whom, in which call and from which line, and what the awaited rank does instead. As a warning it says that the awaited rank is slow, for it still runs, or that it is on another node and was not seen.",
+        cause="A rank skipped a collective or called another one, died, was stopped, sleeps or waits for a lock, a disk or a peer; or an exception on one rank was caught while the others went on.",
+        remedy='Go to the line where the awaited rank is, and find why it does not come to the call that the others are in; CT202 and CT203 say so where the order of calls differs. The stacks are in the finding. A long evaluation or checkpoint on one rank is declared with ctx_tracer.phase("checkpoint").',
+        example="""\
+if dist.get_rank() == 0:
+    dist.all_reduce(loss)  # rank 1 never comes here
+""",
+    ),
+    Rule(
         id="CT302",
         slug="rank-lost",
         severity="error",

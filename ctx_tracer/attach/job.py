@@ -7,6 +7,7 @@ killed, the job goes on.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -89,6 +90,15 @@ class Job:
         listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         return any(int(pid) not in (self.pid, self._sentinel.pid) for pid in listed)
 
+    def kill(self, number: int) -> None:
+        """Send a signal to every process of the job. Ranks of a launcher have process groups of their own."""
+        # So that an end by it is not taken for a fault of the rank's.
+        self.passed_on.add(signal.Signals(number).name)
+        for pid in _below(os.getpid()):
+            if pid != self._sentinel.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
     def wait(self, seconds: float) -> None:
         """Return after `seconds`, or as soon as a signal came (it is passed on) or a child ended (it is reaped)."""
         for came in self._signals.take(seconds):
@@ -119,3 +129,12 @@ class Job:
             if pid == 0:
                 return
             self.exits[pid] = status
+
+
+def _below(pid: int) -> list[int]:
+    """The processes below `pid`, parents before children."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found + [below for child in list(found) for below in _below(child)]

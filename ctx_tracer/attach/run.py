@@ -24,6 +24,7 @@ from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.daemon.streams import mute
+from ctx_tracer.daemon.watch import STALL_AFTER_S
 from ctx_tracer.model import MATCH, SEVERITIES, UNDECIDED
 from ctx_tracer.probe.settings import settings
 from ctx_tracer.verdict.job import RunInfo
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
     from ctx_tracer.daemon.export import Exporter
 
 FINDINGS_EXIT_CODE = 3
+STOPPED_EXIT_CODE = 4  # by --on-error stop
 _NO_REPORT_EXIT_CODE = 1
 # The command has ended; ranks that outlive it by more than this were meant to.
 _LINGER_S = 2.0
 # Together with _LINGER_S the most that a collector which does not answer can hold up the job's exit.
 _EXPORT_GRACE_S = 7.0
+# For a launcher to end its ranks and flush its logs; Paddle's gives its ranks less.
+_TERM_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class RunOptions:
     fingerprint: str | None = None  # one of probe.settings.FINGERPRINTS
     budget: float | None = None  # percent of a step
     config: Path | None = None  # None: ctx-tracer.toml in the working directory, if there is one
+    stop_on_error: bool = False  # end a job that cannot go on rightly
+    stall_after_s: float = STALL_AFTER_S
 
 
 @dataclass(frozen=True)
@@ -99,21 +105,45 @@ def run(options: RunOptions) -> Outcome:
         directory.discard()
         raise
     exporter = open_exporter(target, announcer.say)
-    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed)
-    _follow(job, daemon)
-    announcer.close()
+    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed, options.stall_after_s)
 
     def report() -> dict[str, Any]:
-        info = RunInfo(run_name, attempt, options.command, __version__, started_ns, time.time_ns(), job.exit_code)
+        code = None if job.status is None else job.exit_code
+        info = RunInfo(run_name, attempt, options.command, __version__, started_ns, time.time_ns(), code)
         return report_of(info, daemon)
 
-    return _finish(options, job, daemon, exporter, directory, announcer, report)
+    stopped = _follow(job, daemon, options.stop_on_error)
+    if stopped:
+        _write(options, report(), announcer, final=False)
+        announcer.say("the job is ended, as --on-error stop asks: it cannot go on rightly")
+        _stop(job, daemon)
+    announcer.close()
+    return _finish(options, job, daemon, exporter, directory, announcer, report, stopped)
 
 
-def _follow(job: Job, daemon: Daemon) -> None:
+def _follow(job: Job, daemon: Daemon, stop_on_error: bool) -> bool:
+    """Until the job has ended, or (True) is to be ended."""
     while job.status is None:
         job.wait(TICK_S)
         daemon.tick(time.time_ns(), job.exits, job.passed_on)
+        if stop_on_error and daemon.hopeless and job.status is None:
+            return True
+    _linger(job, daemon)
+    return False
+
+
+def _stop(job: Job, daemon: Daemon) -> None:
+    """SIGTERM to every process of the job, SIGKILL to those that are still there after a while."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        job.kill(number)
+        end = time.monotonic() + _TERM_GRACE_S
+        while (job.status is None or job.orphans) and time.monotonic() < end:
+            job.wait(TICK_S)
+            daemon.tick(time.time_ns(), job.exits, job.passed_on)
+    _linger(job, daemon)
+
+
+def _linger(job: Job, daemon: Daemon) -> None:
     end = time.monotonic() + _LINGER_S
     daemon.tick(time.time_ns(), job.exits, job.passed_on)
     while (daemon.alive or job.orphans) and time.monotonic() < end:
@@ -129,6 +159,7 @@ def _finish(
     directory: RecordDir,
     announcer: Announcer,
     report_now: Callable[[], dict[str, Any]],
+    stopped: bool,
 ) -> Outcome:
     # Before the wait for the collector as well as after it: whoever kills us meanwhile has a report.
     report = report_now()
@@ -154,7 +185,9 @@ def _finish(
         directory.close()
     else:
         directory.discard()
-    code = _exit_code(options, job, report) or (0 if written else _NO_REPORT_EXIT_CODE)
+    code = (
+        STOPPED_EXIT_CODE if stopped else _exit_code(options, job, report) or (0 if written else _NO_REPORT_EXIT_CODE)
+    )
     return Outcome(report, code, directory.path if keep else None, daemon.copies)
 
 

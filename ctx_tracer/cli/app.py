@@ -42,6 +42,13 @@ class Fingerprint(str, Enum):
     EVERY_STEP = "every-step"
 
 
+class OnError(str, Enum):
+    """What `run` does with a job that cannot go on rightly."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
 class Severity(str, Enum):
     """How bad a finding is."""
 
@@ -143,6 +150,18 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Which findings are suppressed.", show_default="ctx-tracer.toml, if there"),
     ] = None,
+    on_error: Annotated[
+        OnError,
+        typer.Option(
+            help="stop: end a job that hangs, has lost a rank, or failed in a replay; exit with 4.",
+            show_default="continue",
+            **_one_of(OnError),
+        ),
+    ] = OnError.CONTINUE,
+    stall_after: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=1, help="Look at the ranks when they make no progress for so long."),
+    ] = 20.0,
 ) -> None:
     """Run a training and watch it; nothing in it has to change. Its exit code is kept."""
     from ctx_tracer.attach.run import RunOptions
@@ -159,6 +178,8 @@ def run(
         fingerprint.value if fingerprint else None,
         budget,
         config,
+        stop_on_error=on_error is OnError.STOP,
+        stall_after_s=stall_after,
     )
     raise typer.Exit(run_command(options))
 

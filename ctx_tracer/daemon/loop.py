@@ -13,9 +13,11 @@ from ctx_tracer import known_issues
 from ctx_tracer.daemon.absent import notes_in
 from ctx_tracer.daemon.exits import Ended, ExitWatch, exit_of
 from ctx_tracer.daemon.observed import Observed
+from ctx_tracer.daemon.watch import STALL_AFTER_S, Watch
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
+from ctx_tracer.verdict.merge import severity
 from ctx_tracer.verdict.ranks import Ranks
 from ctx_tracer.verdict.settle import explain
 from ctx_tracer.verdict.suppress import NONE, Suppressions
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2  # a finding is told within this time; looking costs microseconds
 _PATIENCE = 25  # looks at a file that is no record yet: five seconds
+# A hang, a lost rank, a replay that failed, and gradients that stay off: the job does nothing useful after these.
+_HOPELESS = ("CT113", "CT114", "CT301", "CT302")
 _LARGEST_ERROR = 64 << 10  # bytes of a traceback that a process left
 
 
@@ -41,8 +45,12 @@ class Daemon:
         exporter: Exporter | None,
         since_ns: int = 0,
         suppressions: Suppressions = NONE,
+        stall_after_s: float = STALL_AFTER_S,
     ) -> None:
-        """Look after `directory`, which `watch` has been made for; it is started here."""
+        """Look after `directory`, which `watch` has been made for; it is started here.
+
+        Ranks that make no progress for `stall_after_s` seconds are looked at.
+        """
         self._directory = directory
         self._announcer = announcer
         self._exporter = exporter
@@ -54,6 +62,9 @@ class Daemon:
         self._expected: set[int] = set()
         self._over: list[ProcessEnd] = []  # in the order of their ends
         self.ranks = Ranks()
+        self._stalls = Watch(stall_after_s)
+        self.hangs: list[Finding] = []  # the newest is how it stands
+        self.hopeless = False  # a finding was told after which the job cannot go on rightly
         self.known_issues = known_issues.load()
         self.suppressions = suppressions
         for entry in suppressions.expired:
@@ -112,6 +123,10 @@ class Daemon:
             self._end(observed, ended[observed.pid], exits, passed_on)
         if gone:
             self._tell_of_ranks(now_ns)
+        hang = self._stalls.tick(self.processes, now_ns)
+        if hang is not None and self._counts(hang):
+            self.hangs.append(hang)
+            self._tell(hang, now_ns)
 
     def export_losses(self) -> dict[str, int]:
         """Spans that did not arrive, by reason."""
@@ -203,18 +218,21 @@ class Daemon:
     def _tell_of_ranks(self, now_ns: int) -> None:
         """What differs between ranks, as soon as it does; its spans are those of the first rank it names."""
         for finding in self.ranks.news():
-            if not self._counts(finding):
-                continue
-            observed = next(o for o in self.processes if o.pid in finding.processes)
-            self._announce(observed, finding)
-            if observed.spans is not None:
-                observed.spans.told(now_ns, finding)
+            if self._counts(finding):
+                self._tell(finding, now_ns)
+
+    def _tell(self, finding: Finding, now_ns: int) -> None:
+        observed = next(o for o in self.processes if o.pid in finding.processes)
+        self._announce(observed, finding)
+        if observed.spans is not None:
+            observed.spans.told(now_ns, finding)
 
     def _say_notices(self, observed: Observed) -> None:
         while observed.notices:
             self._announcer.say(observed.notices.pop(0))
 
     def _announce(self, observed: Observed, finding: Finding) -> None:
+        self.hopeless = self.hopeless or (finding.rule in _HOPELESS and severity(finding) == "error")
         self._announcer.finding(self._explained(observed, finding))
 
     def _counts(self, finding: Finding) -> bool:

@@ -50,6 +50,7 @@ class Observed:
     steps: int = 0  # that ended
     step_seconds: float = 0.0  # in which they ran, without the first of them (verdict/job.py)
     step_own_seconds: float = 0.0  # of these, the probe's
+    slowest_step_s: float = 0.0  # of these
     notices: list[str] = field(default_factory=list)  # lines to be said
     not_observed: list[str] = field(default_factory=list)  # what the probe declined to watch, each a sentence
     _findings: list[Finding] = field(default_factory=list)
@@ -97,7 +98,9 @@ class Observed:
         elif isinstance(event, StepEvent):
             self.steps += 1
             if self.steps > FIRST_STEPS:
-                self.step_seconds += (event.time_ns - self._boundary_ns) / 1e9
+                seconds = (event.time_ns - self._boundary_ns) / 1e9
+                self.step_seconds += seconds
+                self.slowest_step_s = max(self.slowest_step_s, seconds)
                 self.step_own_seconds += event.own_ns / 1e9
             self._boundary_ns = event.time_ns
         elif isinstance(event, DetailEvent) and event.kind == "fault" and len(self.not_observed) < _MOST_FAULTS:

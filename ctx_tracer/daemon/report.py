@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     """The report (docs/report.md) as of now."""
     records = [observed.record() for observed in daemon.processes]
-    report = build_report(run, records, daemon.known_issues, daemon.suppressions, daemon.ranks)
+    report = build_report(run, records, daemon.known_issues, daemon.suppressions, daemon.ranks, daemon.hangs)
     report["dropped"].update(daemon.export_losses())
     if not daemon.processes:
         report["undecided"] = daemon.problems or why_nothing(run.command, os.environ, daemon.notes())

@@ -25,10 +25,14 @@ def build_report(
     issues: Iterable[KnownIssue] = (),
     suppressions: Suppressions = NONE,
     ranks: Ranks | None = None,
+    hangs: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """The report: JSON-ready. `processes` are all that took part, whatever became of them; `ranks` heard them."""
+    """The report: JSON-ready. `processes` are all that took part, whatever became of them; `ranks` heard them.
+
+    `hangs` are those that were seen while the job ran.
+    """
     ends = [process.end for process in processes]
-    across = ranks.findings() if ranks is not None else []
+    across = [*(ranks.findings() if ranks is not None else ()), *hangs]
     findings, suppressed = suppressions.split(merge([*settle(ends, issues, across), *_lost_observations(processes)]))
     reasons = [*undecided(processes), *(ranks.undecided() if ranks is not None else ())]
     versions = sorted({end.identity.paddle_version for end in ends if end.identity.paddle_version})

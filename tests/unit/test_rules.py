@@ -46,6 +46,7 @@ def test_the_rules_of_this_version() -> None:
         "CT201": "rank-facts-diverged",
         "CT202": "rank-regions-diverged",
         "CT203": "rank-collective-mismatch",
+        "CT301": "hang",
         "CT302": "rank-lost",
         "CT304": "observations-dropped",
         "CT305": "ranks-configured-differently",

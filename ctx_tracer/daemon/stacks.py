@@ -1,0 +1,88 @@
+"""One look at a process from outside: Python stacks by py-spy, the rest from /proc. Nothing is stopped for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any
+
+from ctx_tracer.verdict.stacks import MAX_FRAMES, Frame, Sample, Thread
+
+_PATIENCE_S = 10.0  # py-spy takes a tenth of a second, more on a busy machine
+_ATTEMPTS = 3  # a stack that is read without stopping the process may be torn
+_MAX_THREADS = 8
+_NO_RIGHTS = (
+    "no stacks: this user may not look into the process. Allow it with CAP_SYS_PTRACE "
+    "(docker run --cap-add SYS_PTRACE) or sysctl kernel.yama.ptrace_scope=0"
+)
+_NO_PROGRAM = "no stacks: py-spy is not installed beside ctx-tracer; pip install py-spy"
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def sample(pid: int) -> Sample | None:
+    """A look at `pid`; None where it is gone."""
+    threads, why = _stacks(pid)
+    try:
+        # The name of the program is in parentheses and may hold anything, so count from its end.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[0] in ("Z", "X"):
+        return None
+    cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND  # utime and stime
+    return Sample(time.time_ns(), fields[0], cpu_seconds, _io_bytes(pid), threads, why)
+
+
+def _io_bytes(pid: int) -> int | None:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return None
+    return sum(int(line.split()[1]) for line in lines[:2])  # rchar and wchar
+
+
+def _stacks(pid: int) -> tuple[tuple[Thread, ...], str | None]:
+    """The threads of a Python process, its main one first; else why not."""
+    beside = Path(sysconfig.get_path("scripts"), "py-spy")
+    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    if program is None:
+        return (), _NO_PROGRAM
+    why = ""
+    for _ in range(_ATTEMPTS):
+        try:
+            done = subprocess.run(
+                [program, "dump", "--json", "--nonblocking", "--full-filenames", "--pid", str(pid)],
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return (), f"no stacks: py-spy: {error}"
+        if done.returncode == 0:
+            try:
+                return _threads(pid, json.loads(done.stdout)), None
+            except (ValueError, KeyError, TypeError) as error:
+                why = str(error)
+                continue
+        why = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+        if "ermission" in done.stderr or "not permitted" in done.stderr:
+            return (), _NO_RIGHTS
+    return (), f"no stacks: py-spy: {why}"
+
+
+def _threads(pid: int, dumped: list[dict[str, Any]]) -> tuple[Thread, ...]:
+    ordered = sorted(dumped, key=lambda thread: (thread["os_thread_id"] != pid, thread["thread_id"]))
+    return tuple(
+        Thread(
+            "MainThread" if thread["os_thread_id"] == pid else str(thread["thread_name"] or "thread"),
+            tuple(Frame(f["name"], f["filename"], f["line"]) for f in thread["frames"][:MAX_FRAMES]),
+        )
+        for thread in ordered[:_MAX_THREADS]
+    )

@@ -1,0 +1,117 @@
+"""Notices that ranks stand still, looks at them twice, and asks the verdict what that means."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ctx_tracer.daemon.stacks import sample
+from ctx_tracer.verdict.hang import Rank, hang_finding, stall_after_s
+
+if TYPE_CHECKING:
+    from ctx_tracer.daemon.observed import Observed
+    from ctx_tracer.model import Finding
+    from ctx_tracer.verdict.stacks import Sample
+
+STALL_AFTER_S = 20.0
+_APART_S = 5.0  # two looks; a rank that moves at all does so within this
+_LOOK_NS = 1_000_000_000  # the records are looked at once a second
+_AT_ONCE = 4  # looks at processes: py-spy takes a core for a tenth of a second
+
+
+class Watch:
+    """Looks after the ranks of a node. `tick` never waits: looking at processes is done by a thread."""
+
+    def __init__(self, stall_after_s: float, environment: Mapping[str, str] = os.environ) -> None:
+        self._given_s = stall_after_s
+        self._group_timeout_s = _group_timeout_s(environment)
+        self._next_ns = 0
+        self._looking: threading.Thread | None = None
+        self._seen: dict[int, tuple[Sample, Sample] | None] = {}  # by pid
+        self._told: tuple[object, ...] | None = None  # where everybody stood in the hang that was told
+
+    def tick(self, processes: Sequence[Observed], now_ns: int) -> Finding | None:
+        """The hang, where one has been made out."""
+        if self._looking is not None:
+            if self._looking.is_alive():
+                return None
+            self._looking = None
+            return self._judge(processes, now_ns)
+        if now_ns < self._next_ns:
+            return None
+        self._next_ns = now_ns + _LOOK_NS
+        ranks = _ranks(processes)
+        if not _stalled(ranks, now_ns, self._threshold_s(processes)) or self._told == _standing(ranks):
+            return None
+        pids = [observed.pid for observed in ranks if observed.ended is None]
+        self._looking = threading.Thread(target=self._look, args=(pids,), name="ctx-tracer-stall", daemon=True)
+        self._looking.start()
+        return None
+
+    def _threshold_s(self, processes: Sequence[Observed]) -> float:
+        slowest = max((observed.slowest_step_s for observed in processes), default=0.0)
+        return stall_after_s(self._given_s, slowest or None, self._group_timeout_s)
+
+    def _look(self, pids: Sequence[int]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            first = dict(zip(pids, pool.map(sample, pids), strict=True))
+            threading.Event().wait(_APART_S)
+            second = dict(zip(pids, pool.map(sample, pids), strict=True))
+        found: dict[int, tuple[Sample, Sample] | None] = {}
+        for pid in pids:
+            before, after = first[pid], second[pid]
+            found[pid] = (before, after) if before is not None and after is not None else None
+        self._seen = found
+
+    def _judge(self, processes: Sequence[Observed], now_ns: int) -> Finding | None:
+        threshold_s = self._threshold_s(processes)
+        ranks = _ranks(processes)
+        known = {
+            observed.reader.identity.rank: Rank(observed.end(), observed.reader.lanes(), self._seen.get(observed.pid))
+            for observed in ranks
+        }
+        finding = hang_finding(known, now_ns, threshold_s)
+        if finding is None:
+            self._next_ns = now_ns + int(threshold_s * 1e9)  # whatever still moves is asked again after as long
+        else:
+            self._told = _standing(ranks)
+        return finding
+
+
+def _ranks(processes: Sequence[Observed]) -> list[Observed]:
+    """The newest process of each rank of a job with several, forks left out."""
+    newest: dict[int, Observed] = {}
+    for observed in processes:
+        identity = observed.reader.identity
+        if identity.world_size > 1 and identity.forked_from is None:
+            newest[identity.rank] = observed
+    return list(newest.values())
+
+
+def _stalled(ranks: Sequence[Observed], now_ns: int, threshold_s: float) -> bool:
+    """Whether a rank has been in a call for longer than the threshold, or none has made progress for as long."""
+    alive = [observed for observed in ranks if observed.ended is None and not observed.reader.progress().clean_end]
+    before = now_ns - int(threshold_s * 1e9)
+    if any(lane.open and lane.changed_ns < before for observed in alive for lane in observed.reader.lanes()):
+        return True
+    return bool(alive) and all(_newest_ns(observed) < before for observed in alive)
+
+
+def _newest_ns(observed: Observed) -> int:
+    latest = max((lane.changed_ns for lane in observed.reader.lanes()), default=0)
+    return max(latest, observed.reader.progress().time_ns, observed.reader.identity.started_ns)
+
+
+def _standing(ranks: Sequence[Observed]) -> tuple[object, ...]:
+    """Where everybody stands: as long as that is the same, it is the same hang."""
+    return tuple((observed.pid, observed.ended is not None, _newest_ns(observed)) for observed in ranks)
+
+
+def _group_timeout_s(environment: Mapping[str, str]) -> float:
+    """After which Paddle's process group gives up."""
+    text = environment.get("PADDLE_PG_TIMEOUT", "")
+    milliseconds = int(text) if text.isdecimal() else 0
+    return milliseconds / 1e3 if milliseconds else 1800.0  # Paddle's default

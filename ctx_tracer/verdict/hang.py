@@ -1,0 +1,290 @@
+"""CT301: who waits for whom, and what those do for whom is waited, from two looks at every rank of a node.
+
+A rank is blocked where the record shows it inside a collective, a receive or a reshard; whether it spends CPU there
+says nothing, because some backends spin. Of a rank that is not there, its stack and /proc say what it does instead.
+Whatever still moves is slow at most: an evaluation, loading and saving look like that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ctx_tracer.model import Finding, Region
+from ctx_tracer.record.layout import LaneState
+from ctx_tracer.verdict.exits import ProcessEnd, doing
+from ctx_tracer.verdict.stacks import Sample, grouped, moved, one_function, user_frame
+
+# A rank that still moves is told as slow after this many thresholds: most evaluations are over by then.
+SLOW_AFTER = 4
+_MOST_NAMED = 4  # ranks of which a sentence says what they do; the detail has them all
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What is known of one rank of this node."""
+
+    end: ProcessEnd  # its exit is None while it runs
+    lanes: Sequence[LaneState] = ()
+    samples: tuple[Sample, Sample] | None = None  # None: it ended
+
+    @property
+    def call(self) -> LaneState | None:
+        """The innermost collective that it is in."""
+        return max((lane for lane in self.lanes if lane.open), key=lambda lane: lane.entered_ns, default=None)
+
+    def data(self, number: int) -> Mapping[str, Any]:
+        """What an id of its record stands for."""
+        definition = self.end.definitions.get(number)
+        return definition.data if definition is not None else {}
+
+
+@dataclass(frozen=True)
+class _Wait:
+    rank: int
+    what: str
+    since_ns: int
+    source: str | None
+    region: Region | None
+    missing: tuple[int, ...]  # for whom it waits
+
+
+def stall_after_s(given_s: float, slowest_step_s: float | None, group_timeout_s: float) -> float:
+    """Seconds without progress that are a stall.
+
+    `given_s` without a history of steps; five times the slowest step where that is more, for steps vary; never above
+    half of the time after which the process group itself gives up, so that the hang is named before the job is ended.
+    """
+    return min(max(given_s, 5 * (slowest_step_s or 0.0)), group_timeout_s / 2)
+
+
+def hang_finding(ranks: Mapping[int, Rank], now_ns: int, threshold_s: float) -> Finding | None:
+    """The finding, if there is one, of `ranks` (by their number), of which some have been in a call for `threshold_s`.
+
+    None where nobody waits, where somebody has moved on, and where what is waited for still moves and may be healthy.
+    """
+    waits = _waits(ranks)
+    if not waits or any(_went_on(ranks[wait.rank]) for wait in waits):
+        return None
+    blocked = {wait.rank for wait in waits}
+    awaited = sorted({rank for wait in waits for rank in wait.missing})
+    roots = [rank for rank in awaited if rank not in blocked or _stopped(ranks[rank])] or awaited
+    waited_s = (now_ns - min(wait.since_ns for wait in waits)) / 1e9
+    slow = [rank for rank in roots if rank in ranks and rank not in blocked and _alive_and_well(ranks[rank])]
+    if slow:
+        loops = all(one_function(ranks[rank].samples) and ranks[rank].end.phase is None for rank in slow)
+        if waited_s < threshold_s * (1 if loops else SLOW_AFTER):
+            return None
+    elsewhere = [rank for rank in roots if rank not in ranks]
+    first = min(waits, key=lambda wait: (wait.since_ns, wait.rank))
+    step = max((rank.end.progress.step for rank in ranks.values() if rank.end.progress), default=None)
+    named = sorted({*blocked, *roots})
+    return Finding(
+        rule="CT301",
+        severity="warning" if slow or elsewhere else None,
+        ranks=tuple(named),
+        processes=tuple(ranks[rank].end.identity.pid for rank in named if rank in ranks),
+        region=first.region,
+        first_step=step,
+        last_step=step,
+        message=_message(ranks, waits, roots, waited_s),
+        detail={
+            "waiting": [_wait_view(wait) for wait in waits],
+            "awaited": [
+                {"rank": rank, "does": _does(ranks.get(rank)), "at": _at(ranks.get(rank)), "root": rank in roots}
+                for rank in awaited
+            ],
+            "ranks": [_rank_view(number, rank) for number, rank in sorted(ranks.items())],
+            "stacks": grouped({number: rank.samples[1] for number, rank in ranks.items() if rank.samples}),
+            "no_stacks": sorted(
+                {r.samples[1].no_stacks for r in ranks.values() if r.samples and r.samples[1].no_stacks}
+            ),
+            "waited_seconds": round(waited_s, 1),
+            "slow": slow,
+        },
+    )
+
+
+def _waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
+    """Who is in a call, and for whom it waits there."""
+    waits = []
+    for number, rank in sorted(ranks.items()):
+        call = rank.call
+        if rank.samples is None or call is None:
+            continue
+        lane, described = rank.data(call.lane), rank.data(call.call)
+        waits.append(
+            _Wait(
+                number,
+                _in_words(described, lane),
+                call.entered_ns,
+                described.get("source"),
+                _region(rank, call),
+                tuple(other for other in _others(number, lane) if not _arrived(ranks.get(other), number, lane, call)),
+            )
+        )
+    return waits or _hidden_waits(ranks)
+
+
+def _hidden_waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
+    """Collectives that C++ makes by itself leave no call: whoever sleeps in native code below Paddle waits there."""
+    asleep = [number for number, rank in ranks.items() if rank.samples and _in_framework(rank)]
+    waits = []
+    for number in sorted(asleep):
+        rank = ranks[number]
+        sample = rank.samples[1] if rank.samples else None
+        if sample is None or len(ranks) < 2:
+            continue
+        frame = user_frame(sample)
+        waits.append(
+            _Wait(
+                number,
+                f"native code below {sample.main.frames[0].function}" if sample.main else "native code",
+                _changed_ns(rank),
+                frame.place if frame else None,
+                None,
+                tuple(other for other in sorted(ranks) if other not in asleep),
+            )
+        )
+    return waits
+
+
+def _in_framework(rank: Rank) -> bool:
+    if rank.samples is None or moved(*rank.samples) or _stopped(rank):
+        return False
+    main = rank.samples[1].main
+    return main is not None and bool(main.frames) and main.frames[0].framework
+
+
+def _others(rank: int, lane: Mapping[str, Any]) -> list[int]:
+    if lane.get("kind") in ("send", "recv"):
+        return [lane["peer"]] if lane.get("peer") is not None else []
+    return [other for other in lane.get("ranks") or () if other != rank]
+
+
+def _arrived(other: Rank | None, rank: int, lane: Mapping[str, Any], call: LaneState) -> bool:
+    """Whether `other` has entered the call in which `rank` is, and can do its part."""
+    if other is None or other.samples is None or _stopped(other):
+        return False
+    kind = {"send": "recv", "recv": "send"}.get(str(lane.get("kind")), lane.get("kind"))
+    for theirs in other.lanes:
+        data = other.data(theirs.lane)
+        same = data.get("kind") == kind and data.get("ranks") == lane.get("ranks")
+        peer = data.get("peer") == (rank if kind in ("send", "recv") else None)
+        if same and peer and data.get("group") == lane.get("group") and theirs.newest >= call.position:
+            return True
+    return False
+
+
+def _stopped(rank: Rank | None) -> bool:
+    return rank is not None and rank.samples is not None and rank.samples[1].state in ("T", "t")
+
+
+def _went_on(rank: Rank) -> bool:
+    return rank.samples is not None and _changed_ns(rank) > rank.samples[0].time_ns
+
+
+def _changed_ns(rank: Rank) -> int:
+    """When its record last showed progress."""
+    latest = max((lane.changed_ns for lane in rank.lanes), default=0)
+    return max(latest, rank.end.progress.time_ns if rank.end.progress else 0, rank.end.identity.started_ns)
+
+
+def _alive_and_well(rank: Rank) -> bool:
+    """It moves, or has said that it does something else for a while."""
+    return rank.samples is not None and not _stopped(rank) and (moved(*rank.samples) or rank.end.phase is not None)
+
+
+def _region(rank: Rank, call: LaneState) -> Region | None:
+    activities = rank.end.progress.activities if rank.end.progress else ()
+    return next((rank.end.region(a.path) for a in reversed(activities) if a.token == call.token), None)
+
+
+# --- words ---
+
+
+def _in_words(call: Mapping[str, Any], lane: Mapping[str, Any]) -> str:
+    """`all_reduce (SUM) of float32 [2, 4]`."""
+    if lane.get("kind") == "init":
+        return str(call.get("op") or "init_parallel_env")
+    reduce = f" ({call['reduce']})" if call.get("reduce") else ""
+    shape = f" {list(call['shape'])}" if call.get("shape") is not None else ""
+    what = f" of {call['dtype']}{shape}" if call.get("dtype") else ""
+    peer = {"send": " to rank {}", "recv": " from rank {}"}.get(str(lane.get("kind")), "").format(lane.get("peer"))
+    return f"{call.get('op', 'a collective')}{reduce}{what}{peer}"
+
+
+def _does(rank: Rank | None) -> str:
+    """What a rank does that is waited for, as the end of a sentence about it."""
+    if rank is None:
+        return "is not on this node, or was never observed"
+    if rank.samples is None:
+        return f"has ended ({rank.end.exit})" if rank.end.exit else "has ended"
+    if _stopped(rank):
+        return "is stopped (SIGSTOP, or a debugger)"
+    call = rank.call
+    if call is not None:
+        return f"is in another call: {_in_words(rank.data(call.call), rank.data(call.lane))}"
+    if rank.samples[1].state == "D":
+        does = "waits for a disk or a network filesystem"
+    elif moved(*rank.samples):
+        does = "runs in one function all the time" if one_function(rank.samples) else "computes"
+    else:
+        does = "sleeps"
+    return does + (f', in phase "{rank.end.phase}"' if rank.end.phase else "")
+
+
+def _at(rank: Rank | None) -> str | None:
+    """The program's line."""
+    if rank is None or rank.samples is None:
+        return None
+    frame = user_frame(rank.samples[1])
+    call = rank.call
+    return frame.place if frame else rank.data(call.call).get("source") if call is not None else None
+
+
+def _message(ranks: Mapping[int, Rank], waits: Sequence[_Wait], roots: Sequence[int], waited_s: float) -> str:
+    first = min(waits, key=lambda wait: (wait.since_ns, wait.rank))
+    alike = [wait.rank for wait in waits if (wait.what, wait.source) == (first.what, first.source)]
+    line = f" at {first.source}" if first.source else ""
+    region = f" in {first.region.name}" if first.region else ""
+    head = (
+        f"{_numbers(alike)} {'have' if len(alike) > 1 else 'has'} waited {waited_s:.0f} s in {first.what}{line}{region}"
+    )
+    if not roots:
+        return f"{head}, and every rank is there: none of them moves."
+    told = []
+    for rank in roots[:_MOST_NAMED]:
+        at = _at(ranks.get(rank))
+        told.append(f"rank {rank}, which {_does(ranks.get(rank))}{f' at {at}' if at else ''}")
+    more = f" and {len(roots) - _MOST_NAMED} more ranks" if len(roots) > _MOST_NAMED else ""
+    return f"{head} for {'; '.join(told)}{more}."
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"Rank{'s' if len(ranks) > 1 else ''} {shown}"
+
+
+def _wait_view(wait: _Wait) -> dict[str, Any]:
+    return {
+        "rank": wait.rank,
+        "in": wait.what,
+        "at": wait.source,
+        "region": wait.region.name if wait.region else None,
+        "since_ns": wait.since_ns,
+        "for": list(wait.missing),
+    }
+
+
+def _rank_view(number: int, rank: Rank) -> dict[str, Any]:
+    view: dict[str, Any] = {"rank": number, "pid": rank.end.identity.pid, "last": doing(rank.end), "does": None}
+    view["does"] = "waits" if rank.call is not None and not _stopped(rank) else _does(rank)
+    view["at"], view["changed_ns"] = _at(rank), _changed_ns(rank)
+    if rank.samples is not None:
+        first, second = rank.samples
+        view["state"] = second.state
+        view["cpu_seconds"] = round(second.cpu_seconds - first.cpu_seconds, 2)
+        view["io_bytes"] = None if second.io_bytes is None else second.io_bytes - (first.io_bytes or 0)
+    return view
