@@ -118,6 +118,7 @@ def everywhere(
 )
 def run(
     command: Annotated[list[str], typer.Argument(metavar="CMD", help="The training, as you would start it.")],
+    *,
     collector: Collector = None,
     report: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report there; - is stdout.")] = None,
     fail_on: Annotated[

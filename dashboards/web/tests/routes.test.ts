@@ -11,6 +11,7 @@ describe('routes', () => {
     [urls.runs(), { page: 'runs' }],
     [urls.run('nightly-7'), { page: 'run', run: 'nightly-7', attempt: null }],
     [urls.run('a/b?c#d%20e', 2), { page: 'run', run: 'a/b?c#d%20e', attempt: 2 }],
+    [urls.hang('a/b', 1), { page: 'hang', run: 'a/b', attempt: 1 }],
     [urls.region('r', null, 'blocks.1@x.py:3', 4), { page: 'region', run: 'r', attempt: null, region: 'blocks.1@x.py:3', rank: 4 }],
     [urls.alert('9f2c'), { page: 'alert', fingerprint: '9f2c' }],
     [urls.rules(), { page: 'rules' }],

@@ -3,6 +3,7 @@
 export type Route =
   | { page: 'runs' }
   | { page: 'run'; run: string; attempt: number | null }
+  | { page: 'hang'; run: string; attempt: number | null }
   | { page: 'region'; run: string; attempt: number | null; region: string; rank: number | null }
   | { page: 'alert'; fingerprint: string }
   | { page: 'rules' }
@@ -32,6 +33,7 @@ export function parse(path: string, search = ''): Route {
   const [head, id, tail, name] = parts
   if (parts.length === 1 && head === '') return { page: 'runs' }
   if (head === 'runs' && id && parts.length === 2) return { page: 'run', run: id, attempt }
+  if (head === 'runs' && id && tail === 'hang' && parts.length === 3) return { page: 'hang', run: id, attempt }
   if (head === 'runs' && id && tail === 'regions' && name && parts.length === 4) {
     return { page: 'region', run: id, attempt, region: name, rank: wholeNumber(parameters.get('rank')) }
   }
@@ -49,6 +51,7 @@ function withQuery(path: string, parameters: Record<string, number | null>): str
 export const urls = {
   runs: (): string => '/',
   run: (run: string, attempt: number | null = null): string => withQuery(`/runs/${segment(run)}`, { attempt }),
+  hang: (run: string, attempt: number | null = null): string => withQuery(`/runs/${segment(run)}/hang`, { attempt }),
   region: (run: string, attempt: number | null, region: string, rank: number | null): string =>
     withQuery(`/runs/${segment(run)}/regions/${segment(region)}`, { attempt, rank }),
   alert: (fingerprint: string): string => `/alerts/${segment(fingerprint)}`,
@@ -61,6 +64,7 @@ export function parent(route: Route): string | null {
   switch (route.page) {
     case 'runs':
       return null
+    case 'hang':
     case 'region':
       return urls.run(route.run, route.attempt)
     case 'rule':
