@@ -69,7 +69,7 @@ def hang_finding(ranks: Mapping[int, Rank], now_ns: int, threshold_s: float) -> 
         return None
     blocked = {wait.rank for wait in waits}
     awaited = sorted({rank for wait in waits for rank in wait.missing})
-    roots = [rank for rank in awaited if rank not in blocked or _stopped(ranks[rank])] or awaited
+    roots = [rank for rank in awaited if rank not in blocked] or awaited
     waited_s = (now_ns - min(wait.since_ns for wait in waits)) / 1e9
     slow = [rank for rank in roots if rank in ranks and rank not in blocked and _alive_and_well(ranks[rank])]
     if slow:
@@ -111,7 +111,7 @@ def _waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
     waits = []
     for number, rank in sorted(ranks.items()):
         call = rank.call
-        if rank.samples is None or call is None:
+        if rank.samples is None or call is None or _stopped(rank):
             continue
         lane, described = rank.data(call.lane), rank.data(call.call)
         waits.append(
@@ -255,6 +255,7 @@ def _message(ranks: Mapping[int, Rank], waits: Sequence[_Wait], roots: Sequence[
     if not roots:
         return f"{head}, and every rank is there: none of them moves."
     told = []
+    roots = [rank for rank in roots if rank not in alike]  # ranks that wait for each other
     for rank in roots[:_MOST_NAMED]:
         at = _at(ranks.get(rank))
         told.append(f"rank {rank}, which {_does(ranks.get(rank))}{f' at {at}' if at else ''}")

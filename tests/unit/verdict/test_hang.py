@@ -103,6 +103,12 @@ def test_the_root_is_named_and_not_who_waits_for_it_elsewhere() -> None:
     assert not {a["rank"]: a["root"] for a in finding.detail["awaited"]}[1]
 
 
+def test_two_ranks_that_wait_for_each_other_in_two_groups() -> None:
+    one = rank(1, (BARRIER, 3, "entered"), samples=asleep(WAIT, MAIN))
+    message = told(waiting(), one).message
+    assert message.endswith("for rank 1, which is in another call: barrier at train.py:51.")
+
+
 def test_who_still_computes_is_slow_and_only_after_a_while() -> None:
     matmul = Frame("matmul", "/venv/lib/python3.11/site-packages/paddle/tensor/linalg.py", 3)
     evaluating = rank(1, (ALL_REDUCE, 4, "done"), samples=busy(matmul, MAIN))
