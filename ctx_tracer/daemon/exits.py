@@ -37,6 +37,7 @@ class Ended:
 
     exit: Exit | None  # None where how it ended could not be seen
     time_ns: int  # when that was noticed, time.time_ns()
+    oom_kills: int = 0  # in its control group, since it was followed
 
 
 def exit_of(status: int) -> Exit:
@@ -65,6 +66,7 @@ class ExitWatch:
         self._pids: dict[int, int] = {}  # pidfd -> pid
         self._ended: dict[int, Ended] = {}
         self._log_dirs: dict[int, Path | None] = {}
+        self._memory: dict[int, tuple[Path, int]] = {}  # by pid: its control group's events, and kills until then
         self._lock = threading.Lock()
         self._new_files = _watch_directory(directory)
         if self._new_files is not None:
@@ -86,6 +88,9 @@ class ExitWatch:
                 return
             self._pids[descriptor] = pid
             self._log_dirs[pid] = _log_dir_of(pid)
+            events = memory_events_of(pid)
+            if events is not None:
+                self._memory[pid] = (events, oom_kills(events))
             self._poll.register(descriptor, select.EPOLLIN)
 
     def log_dir(self, pid: int) -> Path | None:
@@ -112,7 +117,12 @@ class ExitWatch:
                     self._poll.unregister(descriptor)
                     del self._pids[descriptor]
                     os.close(descriptor)
-                    self._ended[pid] = Ended(None if status is None else exit_of(status), time.time_ns())
+                    ended = Ended(None if status is None else exit_of(status), time.time_ns(), self._killed(pid))
+                    self._ended[pid] = ended
+
+    def _killed(self, pid: int) -> int:
+        events, before = self._memory.pop(pid, (None, 0))
+        return 0 if events is None else max(0, oom_kills(events) - before)
 
 
 def _watch_directory(directory: Path) -> int | None:
@@ -138,6 +148,28 @@ def _pids_of_new_files(descriptor: int) -> Iterator[int]:
         if found:
             yield int(found[1])
         data = data[_INOTIFY.size + length :]
+
+
+def memory_events_of(pid: int, root: Path = Path("/sys/fs/cgroup")) -> Path | None:
+    """The memory events of a process's control group (version 2); None where there is none."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    group = next((line[3:] for line in lines if line.startswith("0::")), None)
+    if group is None:
+        return None
+    events = root / group.lstrip("/") / "memory.events"
+    return events if events.exists() else None
+
+
+def oom_kills(events: Path) -> int:
+    """How many processes the kernel has killed for memory in a control group, those below it included."""
+    try:
+        words = [line.split() for line in events.read_text().splitlines()]
+    except OSError:
+        return 0
+    return next((int(word[1]) for word in words if len(word) == 2 and word[0] == "oom_kill"), 0)
 
 
 def _log_dir_of(pid: int) -> Path | None:

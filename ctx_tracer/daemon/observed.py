@@ -135,6 +135,7 @@ class Observed:
             definitions=dict(self.reader.definitions()),
             last_event=self.last_event,
             findings=self.reader.findings(),
+            oom_kills=self.ended.oom_kills if self.ended else 0,
             stopped=self.stopped,
         )
 

@@ -74,6 +74,7 @@ class ProcessEnd:
     definitions: Mapping[int, Definition] = field(default_factory=dict)  # of the record, by id
     last_event: RegionEvent | None = None  # the newest change of a region's state
     findings: Sequence[Finding] = ()  # those the process recorded itself
+    oom_kills: int = 0  # by the kernel, in its control group, while it ran
     stopped: bool = False  # the signal was passed on by the one who started the job
 
     @property
@@ -248,10 +249,14 @@ def _rank_lost(process: ProcessEnd, activity: Activity | None, end: Exit) -> Fin
         where = "at an unknown step: its record could not be read"
     else:
         where = state if state.startswith("at ") else f"while {state}"
+    cause = ""
+    if end.signal == "SIGKILL" and process.oom_kills:
+        cause = " Its memory limit was reached: the kernel has killed in its control group while it ran."
+        detail["oom_kills"] = process.oom_kills
     return _finding(
         process,
         "CT302",
-        message=f"The process {how} {where}.",
+        message=f"The process {how} {where}.{cause}",
         remedy=_REMEDIES.get(end.signal or ""),
         detail=detail,
     )

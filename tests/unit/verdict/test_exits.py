@@ -82,6 +82,16 @@ def test_a_lost_rank_says_its_last_region_and_step(end: Make) -> None:
     assert "memory" in found.to_dict()["remedy"]
 
 
+def test_a_kill_for_memory_is_told_of_a_kill_only(end: Make) -> None:
+    (finding,) = exit_findings(replace(end(Exit(signal="SIGKILL")), oom_kills=1))
+    assert finding.message.endswith(
+        "Its memory limit was reached: the kernel has killed in its control group while it ran."
+    )
+    assert finding.detail["oom_kills"] == 1
+    (finding,) = exit_findings(replace(end(Exit(signal="SIGTERM")), oom_kills=1))
+    assert "memory" not in finding.message
+
+
 def test_an_exit_code_in_a_replay_is_told(end: Make) -> None:
     (found,) = exit_findings(end(Exit(3), ("replaying", 2)))
     assert found.message == "The process ended with exit code 3 while replaying head (train.py:50) at step 5."
