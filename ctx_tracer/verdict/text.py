@@ -12,6 +12,7 @@ from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import follows_from
 
 Report = Mapping[str, Any]
+_MOST_STANDING = 8  # ranks, and stacks, of a hang that are told; the JSON has them all
 
 
 def sentence(report: Report) -> str:
@@ -117,12 +118,27 @@ def group_lines(group: Sequence[Mapping[str, Any]]) -> list[str]:
     for fact in finding["differs"]:
         sides = [(side, finding[side]) for side in ("captured", "produced", "served") if finding[side] is not None]
         text.append(f"  {fact}: " + ", ".join(f"{side} {_value(facts.get(fact))}" for side, facts in sides))
+    text += _standing(finding)
     text.append(f"  do: {finding['remedy']}")
     known = finding["known_issue"]
     if known:
         fixed = f"fixed in Paddle {known['fixed_in']}" if known["fixed_in"] else "not fixed in any release yet"
         text.append(f"  known: {known['title']} ({fixed}){' ' + known['url'] if known['url'] else ''}")
     return text
+
+
+def _standing(finding: Mapping[str, Any]) -> list[str]:
+    """Of a hang: what each rank does, and the main threads' stacks, from outside in."""
+    if finding["rule"] != "CT301":
+        return []
+    detail = finding["detail"]
+    text = []
+    for rank in detail.get("ranks", ())[:_MOST_STANDING]:
+        at = f" at {rank['at']}" if rank["at"] else ""
+        text.append(f"  rank {rank['rank']} (process {rank['pid']}) {rank['does']}{at}; {rank['last']}")
+    main = [stack for stack in detail.get("stacks", ()) if stack["thread"] == "MainThread"][:_MOST_STANDING]
+    text += [f"  stack of {_ranks(stack['ranks'])}: {' > '.join(reversed(stack['frames']))}" for stack in main]
+    return text + [f"  {why}" for why in detail.get("no_stacks", ())]
 
 
 def _mismatch(report: Report) -> str:

@@ -14,6 +14,7 @@ from ctx_tracer.record.layout import Definition, LaneState, Progress
 from ctx_tracer.verdict.exits import Exit, ProcessEnd
 from ctx_tracer.verdict.hang import SLOW_AFTER, Rank, hang_finding, stall_after_s
 from ctx_tracer.verdict.stacks import Frame, Sample, Thread, grouped, moved
+from ctx_tracer.verdict.text import group_lines
 
 S = 1_000_000_000
 NOW = 1_000 * S
@@ -164,6 +165,12 @@ def test_identical_stacks_are_told_once() -> None:
         ([1], "main (train.py:51)"),
         ([0, 2], "all_reduce (all_reduce.py:5)"),
     ]
+
+
+def test_a_person_reads_what_each_rank_does_and_its_stack() -> None:
+    lines = group_lines([told(waiting(), rank(1, (ALL_REDUCE, 4, "done"), samples=asleep())).to_dict()])
+    assert "  rank 1 (process 101) sleeps at train.py:51; at step 7, before the first recompute region" in lines
+    assert "  stack of rank 0: main (train.py:51) > all_reduce (all_reduce.py:5)" in lines
 
 
 @given(st.floats(1, 600), st.none() | st.floats(0, 1e4), st.floats(1, 7200))
