@@ -66,15 +66,18 @@ def moved(first: Sample, second: Sample) -> bool:
     """Whether the process did anything between two looks: ran, read or wrote, or came to another line."""
     seconds = max((second.time_ns - first.time_ns) / 1e9, 1e-3)
     busy = second.cpu_seconds - first.cpu_seconds >= _BUSY * seconds
-    # A few bytes pass in idle processes as well: logs, heartbeats.
-    io = (second.io_bytes or 0) - (first.io_bytes or 0) >= 1 << 20
     elsewhere = bool(first.main and second.main and first.main.frames != second.main.frames)
-    return busy or io or elsewhere
+    return busy or _read_or_wrote(first, second) or elsewhere
+
+
+def _read_or_wrote(first: Sample, second: Sample) -> bool:
+    # A few bytes pass in idle processes as well: logs, heartbeats.
+    return (second.io_bytes or 0) - (first.io_bytes or 0) >= 1 << 20
 
 
 def one_function(samples: tuple[Sample, Sample] | None) -> bool:
-    """Whether the main thread runs in one function of the program, and nothing below it is a library's."""
-    if samples is None or samples[0].main is None or samples[1].main is None:
+    """Whether the main thread runs in one function of the program, reading and writing nothing."""
+    if samples is None or samples[0].main is None or samples[1].main is None or _read_or_wrote(*samples):
         return False
     first, second = (sample.main.frames if sample.main else () for sample in samples)
     if not first or not second or first[1:] != second[1:]:

@@ -126,6 +126,12 @@ def test_a_loop_in_one_function_of_the_program_is_told_at_once_as_a_warning() ->
     assert "runs in one function all the time at train.py:51" in finding.message
 
 
+def test_who_reads_and_writes_in_one_function_is_no_loop() -> None:
+    first, second = busy(MAIN)
+    loading = rank(1, (ALL_REDUCE, 4, "done"), samples=(first, replace(second, io_bytes=5 << 20)))
+    assert told(waiting(), loading, threshold_s=90) is None
+
+
 def test_a_declared_phase_is_slow_at_most() -> None:
     saving = rank(1, (ALL_REDUCE, 4, "done"), samples=asleep(), phase=True)
     assert told(waiting(), saving, threshold_s=90) is None
