@@ -32,6 +32,7 @@ from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.seams.pylayer import PyLayerSeam
 from ctx_tracer.probe.seams.reentrant import ReentrantSeam
 from ctx_tracer.probe.seams.saves import SavesSeam
+from ctx_tracer.probe.seams.static import StaticSeam
 from ctx_tracer.probe.session import Session
 from ctx_tracer.probe.settings import Settings, settings
 from ctx_tracer.probe.setup import Setup
@@ -245,6 +246,7 @@ def _patch_seams(probe: _Probe, paddle: Any) -> None:
     )
     probe.face(Setup(session).observed)()
     probe.patch("hidden", lambda patches, guard: HiddenSeam(session).patch(paddle, patches, guard))
+    probe.patch("static graph", lambda patches, guard: StaticSeam(session).patch(paddle, patches, guard))
     probe.patch("saves", lambda patches, guard: SavesSeam(session).patch(patches, guard))
     probe.patch("collectives", lambda patches, guard: CollectivesSeam(session).patch(paddle, patches, guard))
     pylayer = PyLayerSeam(session, lifecycle, failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from time import perf_counter_ns
-from typing import Any, Callable, Optional
+from typing import Any, Callable, ClassVar, Optional
 
 # A seam that failed this often will go on failing: its originals are put back. Three, so that one odd tensor is
 # forgiven.
@@ -30,6 +30,7 @@ class Guard:
     """
 
     in_process = 0  # faults of all guards: what was being observed meanwhile proves nothing
+    set_eval_frame: ClassVar[Hook] = staticmethod(lambda _: None)  # Paddle's, where SOT could compile what is called
 
     def __init__(
         self,
@@ -54,9 +55,10 @@ class Guard:
         def guarded(*args: Any) -> Optional[Any]:
             if not self.enabled:
                 return None
-            result = None
+            result = compiles = None
             try:
                 started = perf_counter_ns()
+                compiles = self.set_eval_frame(None)
                 try:
                     result = callback(*args)
                 except Exception as error:
@@ -64,6 +66,9 @@ class Guard:
                 cost.ns += perf_counter_ns() - started
             except Exception:  # at the end of the stack or of memory even counting fails: told with the next one
                 return result
+            finally:
+                if compiles is not None:
+                    self.set_eval_frame(compiles)
             return result
 
         return guarded

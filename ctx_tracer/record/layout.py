@@ -80,6 +80,7 @@ COUNTERS = (
     "captured_before",
     "regions_counted",
     "regions_skipped",
+    "static_recomputes",
 )
 COUNTER_WORDS = {name: COUNTERS_WORD + i for i, name in enumerate(COUNTERS)}
 

@@ -188,6 +188,9 @@ def _not_observed(processes: Sequence[ProcessRecord]) -> list[str]:
     unplaced = total(processes)["lanes_full"]
     if unplaced:
         said.add(f"{unplaced} collectives of groups beyond those that a record has room for")
+    static = total(processes)["static_recomputes"]
+    if static:
+        said.add(f"static graph: {static:,} call{'s' if static > 1 else ''} of recompute, taken up when it was built")
     said.update(_within_budget(processes))
     world = max((p.end.identity.world_size for p in processes), default=0)
     missing = sorted(set(range(world)) - {p.end.identity.rank for p in processes})

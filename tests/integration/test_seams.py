@@ -1,4 +1,4 @@
-"""A Paddle with other code than its release is noticed, and static graphs are left alone."""
+"""A Paddle with other code than its release is noticed."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Tuple
 
 from ctx_tracer.probe.detect.failed import FailedCheck
 from ctx_tracer.probe.guard import Guard
-from ctx_tracer.probe.seams.patches import Patches
+from ctx_tracer.probe.seams.patches import Patches, opaque
 from ctx_tracer.probe.session import Session
 
 
@@ -32,6 +32,7 @@ class BackwardSeam:
 
         @functools.wraps(original)
         def run(*args: Any, **kwargs: Any) -> Any:
+            opaque()
             if thread.backward_depth or not guard.enabled:
                 return original(*args, **kwargs)
             grad_mode = paddle.is_grad_enabled()

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from ctx_tracer.probe.guard import Guard
 from ctx_tracer.probe.lanes import COLLECTIVE, INIT, RECV, RESHARD, SEND, Entered, Lane, Lanes
-from ctx_tracer.probe.seams.patches import Patches
+from ctx_tracer.probe.seams.patches import Patches, opaque
 from ctx_tracer.probe.session import Session
 from ctx_tracer.probe.setup import axis_of
 from ctx_tracer.probe.sites import Sites
@@ -117,6 +117,7 @@ class CollectivesSeam:
 
         @functools.wraps(original)
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+            opaque()
             entered = enter(name, method, this, args)
             try:
                 task = original(this, *args, **kwargs)
@@ -176,6 +177,7 @@ class CollectivesSeam:
 
         @functools.wraps(original)
         def wait(this: Any, *args: Any, **kwargs: Any) -> Any:
+            opaque()
             known = tasks.pop(id(this), None)
             if known is None:
                 return original(this, *args, **kwargs)
@@ -205,6 +207,7 @@ class CollectivesSeam:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
+            opaque()
             entered = enter(name, kind, args, kwargs)
             try:
                 result = original(*args, **kwargs)

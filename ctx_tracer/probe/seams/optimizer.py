@@ -7,7 +7,7 @@ import weakref
 from typing import Any, Callable, Iterator, Optional
 
 from ctx_tracer.probe.guard import Guard
-from ctx_tracer.probe.seams.patches import Patches
+from ctx_tracer.probe.seams.patches import Patches, opaque
 from ctx_tracer.probe.session import Session
 
 # `_apply_optimize` is behind `step` and `minimize` and is what an early-bound `step` still reaches; wrappers, LBFGS and
@@ -36,6 +36,7 @@ class OptimizerSeam:
 
         @functools.wraps(original)
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+            opaque()
             outermost = thread.optimizer_depth == 0 and not kwargs.get("param_group_idx")
             if outermost:
                 judge(this, args)

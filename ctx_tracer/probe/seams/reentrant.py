@@ -20,6 +20,8 @@ from ctx_tracer.probe.regions import Region
 from ctx_tracer.probe.seams.patches import Patches
 from ctx_tracer.probe.session import Session
 
+_new = tuple.__new__  # outside a guard: a NamedTuple's own constructor is a frame that SOT would compile
+
 REGION = "_ctx_tracer_region"  # on the ctx: pairs the replay with its capture
 _CLASSES = (
     ("paddle.distributed.fleet.recompute.recompute", "RecomputeFunction", model.REENTRANT),
@@ -47,7 +49,7 @@ class ReentrantSeam:
 
         @functools.wraps(original)
         def forward(ctx: Any, run_function: Any, *args: Any, **kwargs: Any) -> Any:
-            call = Call(run_function, args[leading:], kwargs)
+            call = _new(Call, (run_function, args[leading:], kwargs))
             region = begin(ctx, mode, call)
             try:
                 outputs = original(ctx, run_function, *args, **kwargs)
@@ -77,7 +79,7 @@ class ReentrantSeam:
             run_function = ctx.run_function
 
             def replay(*args: Any, **kwargs: Any) -> Any:
-                call = Call(run_function, args, kwargs)
+                call = _new(Call, (run_function, args, kwargs))
                 inputs(region, call)
                 result = run_function(*args, **kwargs)
                 outputs(region, call, result)

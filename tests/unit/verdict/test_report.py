@@ -364,6 +364,7 @@ def test_every_counter_of_the_record_has_a_meaning_here() -> None:
         "captured_before",
         "regions_counted",
         "regions_skipped",
+        "static_recomputes",
     }
     volume = {"backwards", "packs", "unpacks", "collectives"}
     volume |= {"ctx_applied", "ctx_saved", "ctx_read", "ctx_slots_compared"}
