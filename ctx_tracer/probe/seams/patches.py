@@ -8,8 +8,8 @@ from typing import Any, List, Tuple
 _MISSING = object()
 
 # SOT simulates the Python that a function calls, and breaks the graph at a builtin that it does not know: the whole
-# call is then made as it is. Called first in wrappers of what breaks the graph anyway, so that no line of them is simulated
-# (Paddle 3.0.0 can fail at it, and takes the training with it).
+# call is then made as it is. Called first in wrappers of what breaks the graph anyway, so that no line of them is
+# simulated (Paddle 3.0.0 can fail at it, and takes the training with it).
 opaque = get_ident
 
 
