@@ -58,7 +58,7 @@ class Guard:
             result = compiles = None
             try:
                 started = perf_counter_ns()
-                compiles = self.set_eval_frame(None)
+                compiles = Guard.set_eval_frame(None)
                 try:
                     result = callback(*args)
                 except Exception as error:
@@ -68,7 +68,7 @@ class Guard:
                 return result
             finally:
                 if compiles is not None:
-                    self.set_eval_frame(compiles)
+                    Guard.set_eval_frame(compiles)
             return result
 
         return guarded
