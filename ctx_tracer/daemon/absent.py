@@ -45,7 +45,9 @@ def isolating_flag(command: Sequence[str]) -> str | None:
 
 
 def notes_in(directory: Path, since_ns: int) -> list[str]:
-    """What processes that began at or after `since_ns` noted, each text once."""
+    """What processes that began at or after `since_ns` noted, each text once; or that there is nothing to read."""
+    if not directory.is_dir():
+        return [f"The directory of the records, {directory}, was deleted while the command ran, and they with it."]
     found: dict[str, None] = {}
     for path in sorted(directory.glob(NOTES)):
         try:
