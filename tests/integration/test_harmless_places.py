@@ -1,4 +1,4 @@
-"""Odd names, a record directory that is deleted, spawned children: training is the same, and what is said can be read."""
+"""Odd names, a record directory that is deleted, spawned children: the same training, and words one can read."""
 
 from __future__ import annotations
 

@@ -53,4 +53,8 @@ def test_notes_of_an_earlier_run_are_not_ours_and_one_text_is_told_once(tmp_path
         (tmp_path / f"pid-{pid}.note").write_text(text)
     os.utime(tmp_path / "pid-1.note", ns=(5, 5))
     assert notes_in(tmp_path, 6) == ["one", "y" * 500]
-    assert notes_in(tmp_path / "nowhere", 0) == []
+
+
+def test_a_directory_that_is_gone_is_a_reason(tmp_path: Path) -> None:
+    (reason,) = notes_in(tmp_path / "nowhere", 0)
+    assert "nowhere, was deleted" in reason
