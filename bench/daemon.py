@@ -42,9 +42,10 @@ def train(options: argparse.Namespace) -> None:
     x = paddle.randn([2, 64, options.width])
     x.stop_gradient = False
     taken = []
+    sent = DAEMONS[options.child]
     for step in range(WARM_UP + options.steps):
-        if step == WARM_UP and DAEMONS[options.child] is not None:
-            os.kill(os.getppid(), DAEMONS[options.child])  # `ctx-tracer run` is the daemon
+        if step == WARM_UP and sent is not None:
+            os.kill(os.getppid(), sent)  # `ctx-tracer run` is the daemon
         began = time.perf_counter()
         out = x
         for layer in layers:
