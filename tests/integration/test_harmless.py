@@ -73,11 +73,11 @@ def train(paddle: PaddleEnvironment, job: str, folder: Path, *tracer: str | Path
 def test_healthy_training_is_the_same_to_the_last_bit_and_without_a_finding(
     paddle: PaddleEnvironment, job: str, tmp_path: Path, saw: Callable[..., None]
 ) -> None:
-    if paddle.release < (3,):
-        pytest.skip("on a CPU, Paddle 2.6 cannot restore random generators in hook mode, so these jobs are not healthy")
     if job == "pipeline.py" and paddle.release < (3, 3):
         pytest.skip("before Paddle 3.3 both ranks of a pipeline send at once, and wait for each other on gloo")
     ranks, programs = JOBS[job]
+    if paddle.release < (3,) and ranks > 1:
+        pytest.skip("Paddle 2.6 by itself: SIGSEGV in hook mode under semi-auto parallel, c_identity has no CPU kernel")
     plain = train(paddle, job, tmp_path)
     assert {(line["program"].partition(".")[0], line["mode"], line["rank"]) for line in plain} == {
         (program, mode, rank) for rank in range(ranks) for program in programs.split() for mode in ("hook", "reentrant")

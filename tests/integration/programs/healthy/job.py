@@ -28,7 +28,7 @@ MODES = ("hook", "reentrant")
 paddle.set_device("cpu")
 # Paddle 2.6 cannot preserve the state of random generators in hook mode on a CPU.
 OLD = paddle.__version__.startswith("2.6")
-CPU_ONLY = {"preserve_rng_state": False} if OLD else {}
+CPU_ONLY = {"hook": {"preserve_rng_state": False}} if OLD else {}
 
 
 watched, alive = [], []  # weak references to tensors, and how many of them were alive at each note
@@ -36,7 +36,9 @@ watched, alive = [], []  # weak references to tensors, and how many of them were
 
 def recompute(mode, function, *inputs, **keywords):
     watch(inputs)
-    outputs = paddle_recompute(function, *inputs, use_reentrant=mode == "reentrant", **CPU_ONLY, **keywords)
+    outputs = paddle_recompute(
+        function, *inputs, use_reentrant=mode == "reentrant", **CPU_ONLY.get(mode, {}), **keywords
+    )
     watch(outputs if isinstance(outputs, (tuple, list)) else (outputs,))
     note()
     return outputs
@@ -70,6 +72,7 @@ class Stack(nn.Layer):
     def __init__(self, mode, blocks=2, dropout=0.0):
         super().__init__()
         self.mode = mode
+        dropout = 0.0 if mode in CPU_ONLY else dropout
         self.first = nn.Linear(WIDTH, WIDTH)
         self.blocks = nn.LayerList([Block(dropout) for _ in range(blocks)])
         self.last = nn.Linear(WIDTH, 1)

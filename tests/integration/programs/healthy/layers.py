@@ -149,14 +149,14 @@ class Linear(paddle.autograd.PyLayer):
         ctx.scale = scale
         ctx.needs = not x.stop_gradient
         transposed = weight.t().contiguous()
-        ctx.save_for_backward(x, transposed, None)
+        ctx.save_for_backward(x, transposed, *([] if OLD else [None]))  # Paddle 2.6 takes nothing but tensors
         ctx.shape = x.shape
         return paddle.matmul(x, weight) * scale + bias
 
     @staticmethod
     def backward(ctx, dy):
-        x, transposed, nothing = ctx.saved_tensor()
-        assert nothing is None
+        x, transposed, *nothing = ctx.saved_tensor()
+        assert nothing in ([], [None])
         assert x.shape == ctx.shape
         return paddle.matmul(dy, transposed) * ctx.scale, paddle.matmul(x.t(), dy) * ctx.scale, dy.sum(0)
 
