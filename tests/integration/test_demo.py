@@ -35,7 +35,8 @@ conclusion, progress, scenarios, screen = map(
 SCENARIOS = scenarios.SCENARIOS
 MARKER = "DEMO_TEST_MARKER"
 
-pytestmark = [pytest.mark.paddle, pytest.mark.timeout(400)]
+# In one worker: two demos that start at once may choose the same port.
+pytestmark = [pytest.mark.paddle, pytest.mark.timeout(400), pytest.mark.xdist_group("demo")]
 
 
 # --- the training scripts, without ctx-tracer ------------------------------------------------------------------------
