@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctx_tracer.daemon.lock import try_lock
+from ctx_tracer.record.mapping import writer_of
 
 # A mapped file on one of these can raise SIGBUS in training when the server goes away.
 _NETWORK = re.compile(
@@ -22,7 +23,6 @@ _NETWORK = re.compile(
 # Of runs that found something: whoever wants to keep one for longer gives it a --record-dir. A record is 8 MB a rank.
 _KEPT_S = 7 * 24 * 3600
 _KEPT = 20
-_PID = re.compile(r"^rank-\d+\.pid-(\d+)\b")
 
 
 class UnusableDirectoryError(Exception):
@@ -114,8 +114,8 @@ def _remove_unused(directory: Path) -> None:
         if lock is None:
             return
         try:
-            pids = [_PID.search(path.name) for path in directory.iterdir()]
-            if not any(Path(f"/proc/{pid[1]}").exists() for pid in pids if pid):
+            pids = [writer_of(path.name) for path in directory.iterdir()]
+            if not any(Path(f"/proc/{pid}").exists() for pid in pids if pid is not None):
                 shutil.rmtree(directory)
         finally:
             os.close(lock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,12 +11,13 @@ from pathlib import Path
 from ctx_tracer.daemon.lock import try_lock
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.signals import SignalQueue
+from ctx_tracer.record.layout import SUFFIX
+from ctx_tracer.record.mapping import writer_of
 
 REPORT = "report.json"  # of each run, beside its records
 _LOOK_S = 1.0  # a run is noticed within this time; its records hold minutes
 _STOP_S = 12.0  # a daemon that is told to end sends what it has for up to seven seconds
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_RECORD = re.compile(r"^rank-\d+\.pid-(\d+)\b.*\.ctxrec$")
 
 
 class _Runs:
@@ -52,9 +52,9 @@ class _Runs:
                 daemon.kill()
 
     def _start(self, folder: Path) -> None:
-        records = {path.name: _RECORD.match(path.name) for path in folder.iterdir()}
-        names = frozenset(name for name, match in records.items() if match)
-        alive = any(match and Path(f"/proc/{match[1]}").exists() for match in records.values())
+        writers = {path.name: writer_of(path.name) for path in folder.iterdir() if path.suffix == SUFFIX}
+        names = frozenset(name for name, pid in writers.items() if pid is not None)
+        alive = any(Path(f"/proc/{writers[name]}").exists() for name in names)
         if not alive or self._judged.get(folder) == names:
             return
         lock = try_lock(folder)

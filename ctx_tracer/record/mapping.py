@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import sys
 import zlib
 from pathlib import Path
-from typing import Tuple
+from typing import Optional, Tuple
 
 from ctx_tracer.model import Identity
 from ctx_tracer.record import layout
@@ -19,6 +20,14 @@ from ctx_tracer.record.plain import encode
 
 # A process that is instrumented again, or one whose pid an earlier one had, takes the next free name.
 MAX_NAMES = 64
+
+_NAME = re.compile(r"^rank-\d+\.pid-(\d+)\b")
+
+
+def writer_of(name: str) -> Optional[int]:
+    """The process whose record, or copy of it, a file of this name is; None for other files."""
+    found = _NAME.match(name)
+    return int(found[1]) if found else None
 
 
 def create(directory: str, identity: Identity, size: int) -> Tuple[str, mmap.mmap, layout.Areas]:
