@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import re
 import select
 import signal
 import struct
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ctx_tracer.record.mapping import writer_of
 from ctx_tracer.verdict.exits import Exit
 
 # ioctl PIDFD_GET_INFO with PIDFD_INFO_EXIT; the kernel fills as much of the struct as we have room for.
@@ -28,7 +28,6 @@ _INFO = struct.Struct("=Q52xi")  # mask, then the ids of the cgroup and the proc
 
 _IN_CREATE, _IN_MOVED_TO = 0x100, 0x80
 _INOTIFY = struct.Struct("=iIII")  # watch, mask, cookie, length of the name that follows
-_RECORD_NAME = re.compile(rb"rank-\d+\.pid-(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,9 @@ def _pids_of_new_files(descriptor: int) -> Iterator[int]:
         return
     while data:
         *_, length = _INOTIFY.unpack_from(data)
-        found = _RECORD_NAME.match(data[_INOTIFY.size : _INOTIFY.size + length])
-        if found:
-            yield int(found[1])
+        pid = writer_of(os.fsdecode(data[_INOTIFY.size : _INOTIFY.size + length]))
+        if pid is not None:
+            yield pid
         data = data[_INOTIFY.size + length :]
 
 
@@ -185,10 +184,15 @@ def _log_dir_of(pid: int) -> Path | None:
     return output.parent if output.name.startswith("workerlog.") else None
 
 
+def stat_fields(pid: int) -> list[str]:
+    """/proc/PID/stat from its third field on, the state. Raises OSError."""
+    # The name of the program is in parentheses and may hold anything, so count from its end.
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
 def _status_of_zombie(pid: int) -> int | None:
     try:
-        # The name of the program is in parentheses and may hold anything, so count from its end.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(pid)
     except OSError:
         return None
     return int(fields[49]) if fields[0] in ("Z", "X") else None  # field 52 of the whole line

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ctx_tracer.daemon.exits import stat_fields
 from ctx_tracer.verdict.stacks import MAX_FRAMES, Frame, Sample, Thread
 
 _PATIENCE_S = 10.0  # py-spy takes a tenth of a second, more on a busy machine
@@ -28,8 +29,7 @@ def sample(pid: int) -> Sample | None:
     """A look at `pid`; None where it is gone."""
     threads, why = _stacks(pid)
     try:
-        # The name of the program is in parentheses and may hold anything, so count from its end.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(pid)
     except OSError:
         return None
     if fields[0] in ("Z", "X"):
