@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ctx_tracer.probe.observe.native import place
+
 _AGENT = Path(__file__).parent / "agent"
 _PACKAGE = Path(__file__).parents[1]
 _COMPILERS = ("cc", "gcc", "clang")
@@ -71,7 +73,7 @@ def _folder() -> Path:
 
 
 def _cache() -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ctx-tracer"
+    base = Path(place.cache())
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from ctx_tracer.probe.observe.native import place, selftest
 
-SWITCH = "CTX_TRACER_NATIVE"
 # All wheels of Paddle have the newer ABI of strings; against another one the library cannot be loaded, and its trial
 # says so.
 _ABI = "-D_GLIBCXX_USE_CXX11_ABI=1"
@@ -64,7 +63,7 @@ def prepare(command: Sequence[str], environment: Mapping[str, str]) -> str | Non
 
     Never raises for what the machine lacks: the Python observer sees the same.
     """
-    if environment.get(SWITCH) == "off" or environment.get("CTX_TRACER_DISABLE") == "1":
+    if environment.get(place.SWITCH) == "off" or environment.get("CTX_TRACER_DISABLE") == "1":
         return None
     target = find(interpreters(command, environment), environment)
     if target is None or place.trusted(str(target.library)):
@@ -75,7 +74,7 @@ def prepare(command: Sequence[str], environment: Mapping[str, str]) -> str | Non
     except CannotBuildError as error:
         return (
             f"no native observer for Paddle {target.paddle}: {error}. The Python observer sees the same and takes "
-            f"longer; {SWITCH}=off ends the attempt"
+            f"longer; {place.SWITCH}=off ends the attempt"
         )
     return f"built the native observer for Paddle {target.paddle} in {built.seconds:.0f} s; the next job finds it"
 

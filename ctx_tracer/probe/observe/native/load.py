@@ -11,14 +11,12 @@ from ctx_tracer.probe.guard import Guard, Hook
 from ctx_tracer.probe.observe.native import place
 from ctx_tracer.probe.observe.python import MAX_KNOWN, NOTHING, Observation, Observer
 
-SWITCH = "CTX_TRACER_NATIVE"  # "off": the Python observer
-
 _loaded: Dict[str, Any] = {}  # a library stays for as long as its process
 
 
 def observer(paddle: Any) -> Observer:
     """The observer for this process. What cannot be loaded is no fault: the Python observer sees the same."""
-    if os.environ.get(SWITCH) == "off":
+    if os.environ.get(place.SWITCH) == "off":
         return Observer(paddle)
     try:
         path = place.library(os.path.dirname(os.path.abspath(paddle.__file__)))

@@ -17,12 +17,13 @@ from importlib.util import find_spec
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "observer.cc")
 MODULE = "ctx_tracer_native"
+SWITCH = "CTX_TRACER_NATIVE"  # "off": the Python observer
 
 
 def cache() -> str:
     """The user's cache directory for what is built: `$XDG_CACHE_HOME/ctx-tracer`, else `~/.cache/ctx-tracer`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "ctx-tracer", "native")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "ctx-tracer")
 
 
 def library(package: str) -> str:
@@ -38,7 +39,7 @@ def library(package: str) -> str:
             digest.update(file.read())
     digest.update(str(os.stat(core(package)).st_size).encode())
     suffix = EXTENSION_SUFFIXES[0]
-    return os.path.join(cache(), f"{suffix.split('.')[1]}-{digest.hexdigest()[:20]}", MODULE + suffix)
+    return os.path.join(cache(), "native", f"{suffix.split('.')[1]}-{digest.hexdigest()[:20]}", MODULE + suffix)
 
 
 def core(package: str) -> str:
