@@ -65,6 +65,12 @@ def is_worker() -> bool:
     return any("multiprocessing" in argument for argument in arguments[:4])
 
 
+def hybrid_group() -> Optional[Any]:
+    """Fleet's HybridCommunicateGroup; None before `fleet.init`."""
+    base = sys.modules.get("paddle.distributed.fleet.base.topology")
+    return getattr(base, "_HYBRID_PARALLEL_GROUP", None)
+
+
 def _integer(text: Optional[str]) -> int:
     try:
         return int(text or 0)
@@ -74,8 +80,7 @@ def _integer(text: Optional[str]) -> int:
 
 def _axes() -> Dict[str, int]:
     """Ranks along fleet's hybrid axes; empty before `fleet.init`, which usually comes after the probe."""
-    base = sys.modules.get("paddle.distributed.fleet.base.topology")
-    group = getattr(base, "_HYBRID_PARALLEL_GROUP", None)
+    group = hybrid_group()
     if group is None:
         return {}
     axes = {"dp": "get_data_parallel_rank", "mp": "get_model_parallel_rank", "pp": "get_stage_id"}

@@ -7,6 +7,7 @@ import platform
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
+from ctx_tracer.probe.process import hybrid_group
 from ctx_tracer.probe.session import Session
 
 # Variables that change what is computed, by which algorithm, or how long a rank waits for another.
@@ -97,6 +98,5 @@ def axis_of(ranks: Tuple[int, ...]) -> Optional[str]:
 
 
 def _topology() -> Optional[Any]:
-    base = sys.modules.get("paddle.distributed.fleet.base.topology")
-    group = getattr(base, "_HYBRID_PARALLEL_GROUP", None)
+    group = hybrid_group()
     return group.topology() if group is not None else None
