@@ -61,10 +61,8 @@ _METHODS = {
 _ON_STREAM = "_on_calc_stream"  # returns when it is enqueued, and nobody waits for its task
 
 _FUNCTIONS = (
-    ("paddle.distributed.auto_parallel.api", "reshard", RESHARD),
-    ("paddle.distributed", "reshard", RESHARD),
-    ("paddle.distributed.parallel", "init_parallel_env", INIT),
-    ("paddle.distributed", "init_parallel_env", INIT),
+    ("reshard", RESHARD, ("paddle.distributed.auto_parallel.api", "paddle.distributed")),
+    ("init_parallel_env", INIT, ("paddle.distributed.parallel", "paddle.distributed")),
 )
 
 
@@ -99,14 +97,9 @@ class CollectivesSeam:
                 if original is not None:
                     patches.set(core.ProcessGroup, full, self._wrap(full, method, original, guard))
         patches.set(core.task, "wait", self._wrap_wait(core.task.__dict__["wait"], guard))
-        originals: Dict[int, Any] = {}
-        for module, name, kind in _FUNCTIONS:
-            owner = sys.modules.get(module)
-            original = getattr(owner, name, None)
-            if original is not None:
-                wrapped = originals.get(id(original)) or self._wrap_function(name, kind, original, guard)
-                originals[id(original)] = wrapped
-                patches.set(owner, name, wrapped)
+        for name, kind, modules in _FUNCTIONS:
+            wrap = functools.partial(self._wrap_function, name, kind, guard)
+            patches.set_all(modules, name, wrap)
 
     # --- methods of a process group ---
 
@@ -202,7 +195,7 @@ class CollectivesSeam:
 
     # --- functions ---
 
-    def _wrap_function(self, name: str, kind: str, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
+    def _wrap_function(self, name: str, kind: str, guard: Guard, original: Callable[..., Any]) -> Callable[..., Any]:
         enter, left, raised = guard(self._enter_function), guard(self._returned), guard(self._raised)
 
         @functools.wraps(original)

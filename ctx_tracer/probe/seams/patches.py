@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from threading import get_ident
-from typing import Any, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 _MISSING = object()
 
@@ -24,6 +25,17 @@ class Patches:
         original = owner.__dict__.get(name, _MISSING)
         setattr(owner, name, replacement)
         self._patched.append((owner, name, original, owner.__dict__[name]))
+
+    def set_all(self, modules: Iterable[str], name: str, wrap: Callable[[Any], Any]) -> None:
+        """Replace a function that imported modules share under one name; each original is wrapped once."""
+        wrapped: Dict[int, Any] = {}
+        for module in modules:
+            owner = sys.modules.get(module)
+            original = getattr(owner, name, None)
+            if callable(original):
+                if id(original) not in wrapped:
+                    wrapped[id(original)] = wrap(original)
+                self.set(owner, name, wrapped[id(original)])
 
     def restore(self) -> List[str]:
         """Put every original back, last first.

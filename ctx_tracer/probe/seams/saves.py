@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from typing import Any, Callable, Dict, Tuple
 
 from ctx_tracer.probe.guard import Guard
@@ -15,15 +14,15 @@ from ctx_tracer.probe.session import Session
 # Kept by a process: a checkpoint an hour for a year is not as many, and a program that saves every step says so early.
 MAX_SAVES = 4096
 
-# Names under which the program calls them, with the name and the position of the argument that says where to.
-_FUNCTIONS = (
-    ("paddle.framework.io", "save", "path", 1),
-    ("paddle.framework", "save", "path", 1),
-    ("paddle", "save", "path", 1),
-    ("paddle.distributed.checkpoint.save_state_dict", "save_state_dict", "path", 1),
-    ("paddle.distributed.flex_checkpoint.dcp.save_state_dict", "save_state_dict", "path", 1),
-    ("paddle.distributed", "save_state_dict", "path", 1),
-)
+# Where the program may have them from. The second argument of each, `path`, says where to.
+_FUNCTIONS = {
+    "save": ("paddle.framework.io", "paddle.framework", "paddle"),
+    "save_state_dict": (
+        "paddle.distributed.checkpoint.save_state_dict",
+        "paddle.distributed.flex_checkpoint.dcp.save_state_dict",
+        "paddle.distributed",
+    ),
+}
 
 
 class SavesSeam:
@@ -36,16 +35,10 @@ class SavesSeam:
 
     def patch(self, patches: Patches, guard: Guard) -> None:
         """Patch every name that this Paddle has."""
-        wrapped: Dict[int, Any] = {}
-        for module, name, keyword, position in _FUNCTIONS:
-            owner = sys.modules.get(module)
-            original = getattr(owner, name, None)
-            if callable(original):
-                if id(original) not in wrapped:
-                    wrapped[id(original)] = self._wrap(original, keyword, position, guard)
-                patches.set(owner, name, wrapped[id(original)])
+        for name, modules in _FUNCTIONS.items():
+            patches.set_all(modules, name, lambda original: self._wrap(original, guard))
 
-    def _wrap(self, original: Callable[..., Any], keyword: str, position: int, guard: Guard) -> Callable[..., Any]:
+    def _wrap(self, original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
         saved = guard(self._saved)
 
         @functools.wraps(original)
@@ -56,13 +49,13 @@ class SavesSeam:
             finally:
                 self._depth -= 1
             if self._depth == 0:
-                saved(args, kwargs, keyword, position)
+                saved(args, kwargs)
             return result
 
         return save
 
-    def _saved(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], keyword: str, position: int) -> None:
-        where = kwargs.get(keyword, args[position] if len(args) > position else None)
+    def _saved(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        where = kwargs.get("path", args[1] if len(args) > 1 else None)
         if not isinstance(where, (str, os.PathLike)):  # a buffer in memory
             return
         session = self._session
