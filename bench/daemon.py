@@ -28,31 +28,18 @@ DAEMONS = {"untraced": None, "alive": None, "absent": None, "stopped": signal.SI
 
 def train(options: argparse.Namespace) -> None:
     """In the child: train, and write the median step in ms and the resident memory in MiB."""
-    import paddle
-    from paddle.distributed.fleet.utils import recompute
+    from _model import Training, probe
 
-    paddle.set_device("cpu")
-    if options.child == "absent":
-        from ctx_tracer import probe
-
-        if not probe.install(record_dir=options.directory):
-            raise SystemExit("the probe declined; it said why above")
-    layers = [paddle.nn.TransformerEncoderLayer(options.width, 4, 4 * options.width) for _ in range(options.layers)]
-    optimizer = paddle.optimizer.SGD(0.01, parameters=[p for layer in layers for p in layer.parameters()])
-    x = paddle.randn([2, 64, options.width])
-    x.stop_gradient = False
+    if options.child == "absent" and not probe.install(record_dir=options.directory):
+        raise SystemExit("the probe declined; it said why above")
+    training = Training("hook", options.layers, options.width, 64)
     taken = []
     sent = DAEMONS[options.child]
     for step in range(WARM_UP + options.steps):
         if step == WARM_UP and sent is not None:
             os.kill(os.getppid(), sent)  # `ctx-tracer run` is the daemon
         began = time.perf_counter()
-        out = x
-        for layer in layers:
-            out = recompute(layer, out, use_reentrant=False)
-        out.mean().backward()
-        optimizer.step()
-        optimizer.clear_grad()
+        training.step()
         if step >= WARM_UP:
             taken.append(time.perf_counter() - began)
     resident = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
