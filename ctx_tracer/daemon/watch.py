@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ class Watch:
     def _look(self, pids: Sequence[int]) -> None:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             first = dict(zip(pids, pool.map(sample, pids), strict=True))
-            threading.Event().wait(_APART_S)
+            time.sleep(_APART_S)
             second = dict(zip(pids, pool.map(sample, pids), strict=True))
         found: dict[int, tuple[Sample, Sample] | None] = {}
         for pid in pids:

@@ -52,9 +52,7 @@ class Path:
         self.signatures: Dict[Any, Signature] = {}
         self.templates: Dict[Any, Signature] = {}
         self.latest: Tuple[Any, Signature] = (None, UNKNOWN)  # what was captured last
-        self.reaches = (
-            False  # its function reached a tensor by itself, not by an argument, in a region recorded in full
-        )
+        self.reaches = False  # in a region recorded in full its function reached a tensor that is no argument
         self.written: Set[str] = set()  # of what it holds for its replay, what the block itself writes to
         self.last_clean_step: Optional[int] = None
         self._ordinal_step: Optional[int] = None
