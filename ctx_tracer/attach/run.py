@@ -22,7 +22,7 @@ from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
-from ctx_tracer.daemon.report import report_of, write_report
+from ctx_tracer.daemon.report import refuse_unwritable, report_of, write_report
 from ctx_tracer.daemon.streams import mute
 from ctx_tracer.daemon.watch import STALL_AFTER_S
 from ctx_tracer.model import MATCH, SEVERITIES, UNDECIDED
@@ -79,8 +79,8 @@ def run(options: RunOptions) -> Outcome:
     """
     environment = os.environ
     target = target_from(options.collector, environment)
-    if options.report not in (None, "-") and not Path(str(options.report)).absolute().parent.is_dir():
-        raise ValueError(f"cannot write the report to {options.report}: there is no such directory")
+    if options.report not in (None, "-"):
+        refuse_unwritable(Path(str(options.report)))
     suppressed = suppressions(options.config)
     chosen = settings(environment, options.fingerprint, options.budget)
     run_name, attempt = run_id(environment), first_attempt(environment)

@@ -260,7 +260,7 @@ def doctor(
         str, typer.Argument(metavar="SCRIPT_OR_MODULE[:NAME]", help="Where the block is, and which one.")
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's own arguments.", show_default=False)
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="The script's own arguments.", show_default=False)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -309,7 +309,7 @@ def report(
 def analyze(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR|FILE...", help="Records, bundles, or directories of them, of all nodes."),
+        typer.Argument(metavar="DIR|FILE", help="Records, bundles, or directories of them, of all nodes."),
     ],
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Of this run, where there are several.")] = None,
     html: Annotated[
@@ -341,7 +341,7 @@ def status(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECORD_DIR|RUN]", help="Records, or a run of this node; without it, what runs here now."
+            metavar="RECORD_DIR|RUN", help="Records, or a run of this node; without it, what runs here now."
         ),
     ] = None,
     json: Json = False,

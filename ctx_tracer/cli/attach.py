@@ -16,6 +16,7 @@ from ctx_tracer.attach.processes import Found, Process
 from ctx_tracer.cli.errors import CommandError
 from ctx_tracer.cli.read import show_json
 from ctx_tracer.cli.render import console, plain, show_table
+from ctx_tracer.daemon.report import refuse_unwritable
 
 _LONGEST_COMMAND = 60  # characters of a command line in the table; --json has all of it
 
@@ -61,8 +62,11 @@ def attach_command(
     detail: int,
 ) -> int:
     """Watch them and start the daemon; the exit code."""
-    if report is not None and not report.absolute().parent.is_dir():
-        raise CommandError(f"cannot write the report to {report}", "there is no such directory", 2)
+    if report is not None:
+        try:
+            refuse_unwritable(report)
+        except ValueError as error:
+            raise CommandError(str(error), "name a file in a directory that exists", 2) from error
     places, failed = [], 0
     chosen = _chosen(pids, everything=everything)
     for pid in chosen:

@@ -13,7 +13,7 @@ live = typer.Typer(rich_markup_mode=None)
 
 Pids = Annotated[
     list[int] | None,
-    typer.Argument(metavar="[PID]...", help="Processes, as `ctx-tracer ps` lists them.", show_default=False),
+    typer.Argument(metavar="PID", help="Processes, as `ctx-tracer ps` lists them.", show_default=False),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every training process of yours on this node.")]
 

@@ -157,6 +157,10 @@ def report(path: Path, *, as_json: bool) -> None:
             raise CommandError(f"cannot read {path}: {error}", "give a record, or a directory of records", 2) from error
         show_json(told) if as_json else show_whole_report(told, console())
         return
+    from ctx_tracer.daemon.bundle import BUNDLE_SUFFIX
+
+    if path.suffix == BUNDLE_SUFFIX and path.is_file():
+        raise CommandError(f"{path} is a bundle, not a report", "`ctx-tracer analyze` reads bundles", 2)
     try:
         found = json.loads(path.read_text())
     except OSError as error:

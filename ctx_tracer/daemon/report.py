@@ -34,6 +34,14 @@ def report_of(run: RunInfo, daemon: Daemon) -> dict[str, Any]:
     return report
 
 
+def refuse_unwritable(path: Path) -> None:
+    """ValueError, before anything is started, where it is clear that no report can be written to `path`."""
+    if path.is_dir():
+        raise ValueError(f"cannot write the report to {path}: it is a directory")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"cannot write the report to {path}: there is no such directory")
+
+
 def write_report(path: Path | None, report: Mapping[str, Any]) -> None:
     """Write `report` to `path`, whole or not at all, or to standard output. Raises OSError."""
     text = json.dumps(report, indent=2) + "\n"

@@ -40,7 +40,12 @@ def test_the_command_line(sleeper: subprocess.Popen[bytes]) -> None:
         ([str(sleeper.pid)], 1, f"ctx-tracer: process {sleeper.pid} has no Paddle loaded\n  `ctx-tracer ps` lists"),
         ([], 2, "ctx-tracer: give process ids, or --all\n"),
         (["--all", "7"], 2, "ctx-tracer: give process ids, or --all\n"),
-        (["--report", "/nowhere/r.json", "7"], 2, "ctx-tracer: cannot write the report to /nowhere/r.json\n"),
+        (
+            ["--report", "/nowhere/r.json", "7"],
+            2,
+            "ctx-tracer: cannot write the report to /nowhere/r.json: there is no",
+        ),
+        (["--report", "/proc", "7"], 2, "ctx-tracer: cannot write the report to /proc: it is a directory\n"),
     ):
         done = subprocess.run([*CTX_TRACER, "attach", *arguments], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (code, ""), arguments

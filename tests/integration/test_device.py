@@ -21,15 +21,19 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def test_hybrid_recompute(paddle: PaddleEnvironment, tmp_path: Path) -> None:
-    # On one rank: on two, Paddle with its device check answered for it now and then dies by SIGSEGV.
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_hybrid_recompute(paddle: PaddleEnvironment, ranks: int, tmp_path: Path) -> None:
     def train(*tracer: str | Path) -> list[dict[str, Any]]:
-        ended = paddle.run(*tracer, paddle.python, PROGRAMS / "hybrid.py", cwd=tmp_path)
+        logs = tmp_path / f"logs-{len(tracer)}"
+        launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", ranks, "--backend", "gloo"]
+        launched = [*launcher, "--log_dir", logs] if ranks > 1 else []
+        ended = paddle.run(*tracer, paddle.python, *launched, PROGRAMS / "hybrid.py", cwd=tmp_path)
         assert ended.returncode == 0, ended.stderr[-4000:]
-        return lines(ended.stdout)
+        texts = [log.read_text() for log in sorted(logs.glob("workerlog.*"))] or [ended.stdout]
+        return [line for text in texts for line in lines(text)]
 
     plain = train()
-    assert len(plain) == 6
+    assert len(plain) == 6 * ranks
     report_file = tmp_path / "report.json"
     assert train(paddle.ctx_tracer, "run", "--report", report_file, "--") == plain
 
@@ -40,8 +44,8 @@ def test_hybrid_recompute(paddle: PaddleEnvironment, tmp_path: Path) -> None:
         "other_values",
         "hybrid",
     )
-    assert finding["ranks"] == [0]
-    assert report["coverage"]["regions_replayed"] == 6 * 4
+    assert finding["ranks"] == list(range(ranks))
+    assert report["coverage"]["regions_replayed"] == 6 * 4 * ranks
     assert report["scope"].startswith("inputs, outputs, buffers (hybrid mode)")
 
 

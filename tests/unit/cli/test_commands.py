@@ -75,6 +75,7 @@ def test_a_file_that_is_no_report(tmp_path: Path, text: str | None) -> None:
         (["serve", "--port", "65536"], "'65536' is no port"),
         (["alerts", "--state", "gone"], "'gone' is none of firing, resolved"),
         (["run", "--collector", "foo", "--", "true"], "'foo' is not an http:// or https:// address"),
+        (["run", "--report", "/", "--", "true"], "cannot write the report to /: it is a directory"),
         (["explain", "xyz"], "there is no rule 'xyz'\n  the rules are"),
     ],
 )
@@ -83,6 +84,19 @@ def test_what_cannot_be_used_is_named_in_plain_words(arguments: list[str], told:
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert "Value error" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("analyze", "DIR|FILE..."),
+        ("attach", "[PID]..."),
+        ("doctor", "SCRIPT_OR_MODULE[:NAME] [-- ARGS]..."),
+        ("status", "[RECORD_DIR|RUN]"),
+    ],
+)
+def test_arguments_are_written_once(name: str, usage: str) -> None:
+    assert command(name, "-h").stdout.splitlines()[0] == f"Usage: ctx-tracer {name} [OPTIONS] {usage}"
 
 
 @pytest.mark.parametrize("name", ["run", "serve", "runs", "alerts", "show", "explain", "doctor", "report", "version"])
@@ -101,6 +115,13 @@ def test_what_is_no_record(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert "give a record, or a directory of records" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_bundle_is_for_analyze(tmp_path: Path) -> None:
+    (tmp_path / "x.ctxbundle").write_bytes(b"\x1f\x8b\x08")
+    done = command("report", str(tmp_path / "x.ctxbundle"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is a bundle, not a report\n  `ctx-tracer analyze` reads bundles" in done.stderr
 
 
 def test_usage() -> None:
