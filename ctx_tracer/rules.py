@@ -173,7 +173,7 @@ recompute(block, x, use_reentrant=False).sum().backward()
         slug="modified-in-place",
         severity="error",
         title="Input of a recomputed block changed before its replay",
-        meaning="A tensor that recompute holds for the replay (an argument of the block, or one that its function reaches) was changed in place between forward and backward. The replay computes from other values, and the gradients are silently wrong. Without recompute Paddle would have refused.",
+        meaning="A tensor that recompute holds for the replay (an argument of the block, or one that its function reaches) was changed in place between forward and backward. The replay computes from other values, and the gradients are silently wrong. Without recompute Paddle would have refused. It is a warning where no values were compared, so that nothing shows whether the block computes with the tensor. Where the sampled elements of what came out are the same, it is no finding, and the verdict is undecided.",
         cause="An in-place operation (add_, scale_, x[0] = ..., set_value) on the tensor after the block was called.",
         remedy="Use the operation that returns a new tensor (x = x + 1), or give the block a copy (recompute(block, x.clone())).",
         example="""\

@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from ctx_tracer.record.reader import RecordReader
     from ctx_tracer.verdict.speaker import Speaker
 
-# Counters of the record that are sent with every step: what makes a verdict undecided, and two that only say what was
+# Counters of the record that are sent with every step: what makes a verdict undecided, and one that only says what was
 # not looked at.
-_LOSSES = (*LOSSES, "signatures_overflow", "slots_not_compared")
+_LOSSES = (
+    *LOSSES,
+    "slots_not_compared",
+    "captured_before",
+    "held_unsettled",
+    "unknown_sources",
+    "signatures_overflow",
+)
 
 # With a thousand findings a rank their counts are read once a second; a first occurrence is told at once all the same.
 _MANY_FINDINGS = 64

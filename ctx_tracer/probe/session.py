@@ -15,6 +15,7 @@ from ctx_tracer.probe.observe.fingerprint import Fingerprint, fingerprint
 from ctx_tracer.probe.observe.native import load
 from ctx_tracer.probe.observe.python import NOTHING, Observation
 from ctx_tracer.probe.regions import Path, Region
+from ctx_tracer.probe.seams.known import UNKNOWN_SOURCE
 from ctx_tracer.probe.settings import OFF, Settings
 from ctx_tracer.record.writer import RecordWriter
 
@@ -96,6 +97,8 @@ class Session:
             record.define("settings", {"budget": budget, "fingerprint": fingerprint})
             for kind, what in self.notes:
                 record.define(kind, {"what": what})
+                if kind == UNKNOWN_SOURCE:
+                    record.add("unknown_sources")
         return record
 
     @property

@@ -81,6 +81,8 @@ COUNTERS = (
     "regions_counted",
     "regions_skipped",
     "static_recomputes",
+    "held_unsettled",
+    "unknown_sources",
 )
 COUNTER_WORDS = {name: COUNTERS_WORD + i for i, name in enumerate(COUNTERS)}
 

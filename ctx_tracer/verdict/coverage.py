@@ -35,7 +35,7 @@ _COMPARED = {
 _CTX = "what PyLayers outside recompute saved and read back"
 
 
-_VALUES = {"sampled": "values on sampled steps", "every-step": "values on every step"}
+_VALUES = {"sampled": "a sample of values on sampled steps", "every-step": "a sample of values on every step"}
 
 
 def total(processes: Sequence[ProcessRecord]) -> Counter[str]:
@@ -78,7 +78,7 @@ def undecided(processes: Sequence[ProcessRecord]) -> list[str]:
     if not processes:
         return ["No recompute region was captured: no process of this command left a record."]
     reasons = [reason for process in processes for reason in _unseen(process)]
-    reasons += sorted(_said(processes, "unknown_source"))
+    reasons += sorted(_said(processes, "unknown_source") | _said(processes, "unsettled"))
     counters = total(processes)
     if not counters["regions_captured"]:
         reasons.append(

@@ -27,7 +27,8 @@ def sentence(report: Report) -> str:
         where = f"all {blocks:,} recomputed blocks" if blocks > 1 else "the recomputed block"
         if less or skipped:
             where = f"the {_count(blocks, 'recomputed block')} of {blocks + less + skipped:,} that were looked at"
-        agree = f"what recompute saved and what its replay gave back agree in {where} ({tensors})"
+        unread = "; values were not looked at" if covered.get("fingerprint") == "off" else ""
+        agree = f"what recompute saved and what its replay gave back agree in {where} ({tensors}{unread})"
         if ended and report["run"]["exit_code"] != 0:
             return f"Training {ended}; up to there, {agree}.{_suppressed(report)}"
         # A rank that was started again, or a process beside the training: the job as a whole came to a good end.

@@ -26,7 +26,7 @@ def see(paddle: PaddleEnvironment, scenarios: str, records: Path, **settings: st
 
 
 def test_it_looks_as_closely_as_it_may_and_says_how_closely(paddle: PaddleEnvironment, tmp_path: Path) -> None:
-    seen = see(paddle, "governed,fingerprints,walks", tmp_path)
+    seen = see(paddle, "governed,fingerprints,moved,walks", tmp_path)
     budget, wide = seen["governed"]["tight"], seen["governed"]["wide"]
     assert seen["governed"]["equal"]  # to the last bit
     assert seen["governed"]["wide_equal"]
@@ -54,6 +54,19 @@ def test_it_looks_as_closely_as_it_may_and_says_how_closely(paddle: PaddleEnviro
         "every-step": ["CT110"],
     }
     assert [told["settings"][0]["fingerprint"] for told in found.values()] == ["off", "sampled", "every-step"]
+
+    # An input that is changed in place: an error where the sampled values show what comes of it, a warning where no
+    # values were read, and not decided where only the sampled ones stayed the same.
+    for mode in ("hook", "reentrant"):
+        told = {case: tuple(said.values()) for case, said in seen["moved"][mode].items()}
+        assert told["off untouched"] == told["sampled untouched"] == ([], [], 0)
+        for how in ("all", "one_row", "unused"):
+            assert told[f"off {how}"] == ([["CT109", "warning"]], [], 0)
+        assert told["sampled all"] == ([["CT109", "error"]], [], 0)
+        for how, argument in (("one_row", 0), ("unused", 1)):
+            findings, (what,), counted = told[f"sampled {how}"]
+            assert (findings, counted) == ([], 1)
+            assert what.startswith(f"Argument {argument} of ")
 
     # Where a slot comes from is found on the first region of its path and predicted afterwards.
     walks = seen["walks"]

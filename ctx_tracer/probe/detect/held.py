@@ -16,6 +16,7 @@ _NOTE = "held"
 _VERSIONS = "versions before the block"
 _ARGUMENT = "argument "
 _ARGUMENTS = tuple(f"{_ARGUMENT}{index}" for index in range(MAX_ARGUMENTS))
+UNSETTLED = "unsettled"  # kind of a definition in the record
 # Rules that say that the replay took another course.
 _FOLLOWS = frozenset(("CT107", "CT108"))
 
@@ -75,17 +76,29 @@ class HeldCheck(Check):
         moved = region.notes.pop(MOVED, ())
         if not moved:
             return
-        if region.full and not region.notes.get(OTHER_VALUES) and not region.fired & _FOLLOWS:
-            region.path.written.update(name for name, _, _ in moved)  # the block does not compute with it
+        mattered = True if region.fired & _FOLLOWS else region.notes.get(OTHER_VALUES)
+        if mattered is False:
+            self._unsettled(region, [name for name, _, _ in moved])
             return
         for name, was, now in moved:
-            # Outside sampled steps nothing tells whether the block computes with it.
-            self._moved(region, name, was, now, None if region.full else "warning")
+            # Where no values were compared nothing tells whether the block computes with it.
+            self._moved(region, name, was, now, None if mattered else "warning")
 
     def replay_raised(self, region: Region, call: Call) -> None:
         """The replay failed on it, perhaps."""
         for name, was, now in region.notes.pop(MOVED, ()):
             self._moved(region, name, was, now, "warning")
+
+    def _unsettled(self, region: Region, names: List[str]) -> None:
+        """The sampled elements of what came out are the same: perhaps the block does not compute with what moved."""
+        region.path.written.update(names)
+        for name in names:
+            what = (
+                f"{_said(name)} of {region.path.name} was changed in place between its forward and its replay. The "
+                "sampled elements of what came out are the same; of the others nothing is known."
+            )
+            self._session.record.define(UNSETTLED, {"what": what})
+            self._session.record.add("held_unsettled")
 
     def _freed(self, region: Region, name: str) -> None:
         self._session.report(
@@ -102,10 +115,13 @@ class HeldCheck(Check):
             seen = f" ({far.before:.6g} -> {far.after:.6g} at position {far.at})"
         else:
             seen = f" (in-place version {versions[0]} -> {versions[1]})"
+        if severity is None:
+            so = "so the replay computes something else"
+        else:
+            so = "so the replay computes something else if it uses the values"
         self._session.report(
             "CT109",
-            f"{_said(name)} of {region.path.name} was changed in place between its forward and its replay{seen}, so "
-            f"the replay computes something else.",
+            f"{_said(name)} of {region.path.name} was changed in place between its forward and its replay{seen}, {so}.",
             region,
             tensor={"name": None, "layer": region.path.name, "role": name},
             severity=severity,

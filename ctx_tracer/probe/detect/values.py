@@ -21,7 +21,8 @@ CAPTURED_VALUES, _PRODUCED_VALUES = "captured values", "produced values"
 # Paddle's functional/norm.py, and layer/norm.py, in which some layers call the operation themselves.
 _NORM = os.path.join("nn", "functional", "norm.py"), os.path.join("nn", "layer", "norm.py")
 
-# Of a region whose held tensors moved before the replay, and whether other values came out of that.
+# Of a region whose held tensors moved before the replay, and whether other values came out of that: not there where
+# no values were compared.
 MOVED, OTHER_VALUES = "moved", "other values"
 
 Prints = List[Optional[Fingerprint]]
@@ -65,9 +66,11 @@ class ValuesCheck(Check):
         first = 0 if region.path.mode == model.HOOK else region.outputs_at
         for slot in range(first, len(captured)):
             before, after = captured[slot], produced[slot]
-            far = deviation(before, after) if before is not None and after is not None else None
-            if far is not None and region.notes.get(MOVED):
-                region.notes[OTHER_VALUES] = True  # CT109 says why
+            if before is None or after is None:
+                continue
+            far = deviation(before, after)
+            if region.notes.get(MOVED):  # CT109 says why
+                region.notes[OTHER_VALUES] = region.notes.get(OTHER_VALUES, False) or far is not None
             elif far is not None:
                 self._report(region, slot, far)
 

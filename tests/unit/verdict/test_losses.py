@@ -12,12 +12,13 @@ from ctx_tracer.verdict.losses import in_words
 
 DAEMON = Path(__file__).resolve().parents[3] / "ctx_tracer" / "daemon"
 COLLECTOR = Path(__file__).resolve().parents[3] / "server" / "ctx_collector"
+SEEN_IN_PART = ["slots_not_compared", "captured_before", "held_unsettled", "unknown_sources", "signatures_overflow"]
 EXPORT = ["queue_full", "evidence_full", "unreachable", "rejected", "too_large"]
 
 
 @pytest.mark.parametrize(
     "reason",
-    [*LOSSES, RING, "signatures_overflow", "slots_not_compared", "regions_evicted", *(f"export_{r}" for r in EXPORT)],
+    [*LOSSES, RING, *SEEN_IN_PART, "regions_evicted", *(f"export_{r}" for r in EXPORT)],
 )
 def test_every_reason_has_words(reason: str) -> None:
     assert reason not in in_words({reason: 2})

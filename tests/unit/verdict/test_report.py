@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from ctx_tracer.known_issues import load
 from ctx_tracer.model import Facts, Finding, Region
 from ctx_tracer.record import layout
+from ctx_tracer.record.layout import Definition
 from ctx_tracer.verdict.coverage import FRAMEWORK, IN_CXX, LOSSES
 from ctx_tracer.verdict.exits import Exit, ProcessEnd
 from ctx_tracer.verdict.job import ProcessRecord, RunInfo
@@ -77,7 +78,7 @@ def test_healthy(healthy: Healthy) -> None:
         "recomputed blocks (480 tensors)."
     )
     assert told["scope"] == (
-        "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); values on sampled steps"
+        "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); a sample of values on sampled steps"
     )
     assert told["coverage"] == {
         "steps": 12,
@@ -296,6 +297,23 @@ def test_what_was_not_seen_makes_it_undecided(healthy: Healthy, change: dict[str
     assert [f["rule"] for f in told["findings"]] == (["CT304"] if told["dropped"] else [])
 
 
+@pytest.mark.parametrize("kind", ["unsettled", "unknown_source"])
+def test_what_a_record_says_of_itself_makes_it_undecided_once(healthy: Healthy, kind: str) -> None:
+    said = Definition(99, kind, {"what": "Who knows."})
+    ranks = [healthy(rank) for rank in (0, 1)]
+    told = report([replace(r, end=replace(r.end, definitions={**r.end.definitions, 99: said})) for r in ranks])
+    assert (told["verdict"], told["undecided"]) == ("undecided", ["Who knows."])
+
+
+def test_a_match_says_that_values_were_not_looked_at(healthy: Healthy) -> None:
+    settings = Definition(5, "settings", {"budget": 0.01, "fingerprint": "off"})
+    one = healthy(0, world=1)
+    told = report([replace(one, end=replace(one.end, definitions={**one.end.definitions, 5: settings}))])
+    assert told["verdict"] == "match"
+    assert "tensors; values were not looked at)" in told["sentence"]
+    assert "values" not in told["scope"]
+
+
 def test_a_mismatch_outweighs_what_was_not_seen(healthy: Healthy) -> None:
     told = report([replace(healthy(0, findings=(LOST_IDENTITY,)), lost_events=7), healthy(1)])
     assert (told["verdict"], told["dropped"]) == ("mismatch", {"ring_overwritten": 7})
@@ -320,7 +338,7 @@ def test_what_was_left_out_to_stay_within_the_budget_is_told_and_is_no_match(hea
     told = report([replace(one, counters=less), healthy(1)])
     assert told["verdict"] == "match"  # of what the sentence and the scope speak of
     assert "agree in the 28 recomputed blocks of 55 that were looked at (480 tensors)" in told["sentence"]
-    assert told["scope"].endswith("; all of this in 28 replays, in others less; values on sampled steps")
+    assert told["scope"].endswith("; all of this in 28 replays, in others less; a sample of values on sampled steps")
     assert told["coverage"]["not_observed"] == [
         "7 calls of recompute (rank 0): left alone, so that watching stays within 1 % of a step",
         "tensors of 20 replays (rank 0): counted only, so that watching stays within 1 % of a step",
@@ -365,6 +383,8 @@ def test_every_counter_of_the_record_has_a_meaning_here() -> None:
         "regions_counted",
         "regions_skipped",
         "static_recomputes",
+        "held_unsettled",
+        "unknown_sources",
     }
     volume = {"backwards", "packs", "unpacks", "collectives"}
     volume |= {"ctx_applied", "ctx_saved", "ctx_read", "ctx_slots_compared"}

@@ -20,6 +20,7 @@ from ctx_tracer.probe.governor import Governor
 from ctx_tracer.probe.naming import Namer
 from ctx_tracer.record.layout import DetailEvent, StepEvent
 from ctx_tracer.record.reader import RecordReader
+from ctx_tracer.verdict.merge import severity
 
 DIRECTORY = Path(sys.argv[1])
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -40,6 +41,8 @@ def watched(work, **settings):
         "changes": [dict(e.data) for e in events if isinstance(e, DetailEvent) and e.kind == "detail"],
         "settings": [dict(d.data) for d in reader.definitions().values() if d.kind == "settings"],
         "findings": sorted(finding.rule for finding in reader.findings()),
+        "severities": sorted((f.rule, severity(f)) for f in reader.findings()),
+        "unsettled": [d.data["what"] for d in reader.definitions().values() if d.kind == "unsettled"],
         "counters": reader.counters(),
         "lost": reader.lost,
     }
@@ -114,6 +117,40 @@ def fingerprints():
     return found
 
 
+def moved():
+    """What is said of an input that is changed in place between forward and replay, by mode and setting."""
+
+    def step(mode, how):
+        block = Block()
+        optimizer = paddle.optimizer.SGD(0.1, parameters=block.parameters())
+        x, unused = paddle.ones([256, WIDTH]), paddle.ones([256])
+        x.stop_gradient = False
+        x = x * 1.0
+        how_called = CPU_ONLY if mode == "hook" else {}
+        y = recompute(lambda x, unused: block(x), x, unused, use_reentrant=mode == "reentrant", **how_called)
+        with paddle.no_grad():
+            if how == "all":
+                x.add_(paddle.ones_like(x))
+            elif how == "one_row":
+                x[101] = 3.0
+            elif how == "unused":
+                unused.add_(paddle.ones_like(unused))
+        y.sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+
+    def of(mode, how, setting):
+        _, seen = watched(lambda: step(mode, how), fingerprint=setting, budget=100)
+        return {
+            "findings": seen["severities"],
+            "unsettled": seen["unsettled"],
+            "counted": seen["counters"]["held_unsettled"],
+        }
+
+    cases = [(s, how) for s in ("off", "sampled") for how in ("untouched", "all", "one_row", "unused")]
+    return {mode: {f"{s} {how}": of(mode, how, s) for s, how in cases} for mode in MODES}
+
+
 def walks():
     """How often the stack was walked for a slot's origin, and how many slots were read, in ten steps."""
     calls = {"walks": 0}
@@ -157,6 +194,6 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-SCENARIOS = {f.__name__: f for f in (governed, digests, fingerprints, walks, flat)}
+SCENARIOS = {f.__name__: f for f in (governed, digests, fingerprints, moved, walks, flat)}
 if __name__ == "__main__":
     print(json.dumps({name: SCENARIOS[name]() for name in sys.argv[2].split(",")}))
