@@ -24,7 +24,7 @@ from ctx_tracer.daemon.loop import TICK_S, Daemon
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import refuse_unwritable, report_of, write_report
 from ctx_tracer.daemon.streams import mute
-from ctx_tracer.daemon.watch import STALL_AFTER_S
+from ctx_tracer.daemon.watch import stall_after
 from ctx_tracer.model import MATCH, SEVERITIES, UNDECIDED
 from ctx_tracer.probe.settings import settings
 from ctx_tracer.verdict.job import RunInfo
@@ -58,7 +58,7 @@ class RunOptions:
     budget: float | None = None  # percent of a step
     config: Path | None = None  # None: ctx-tracer.toml in the working directory, if there is one
     stop_on_error: bool = False  # end a job that cannot go on rightly
-    stall_after_s: float = STALL_AFTER_S
+    stall_after_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def run(options: RunOptions) -> Outcome:
         refuse_unwritable(Path(str(options.report)))
     suppressed = suppressions(options.config)
     chosen = settings(environment, options.fingerprint, options.budget)
+    stall_after_s = stall_after(environment, options.stall_after_s)
     run_name, attempt = run_id(environment), first_attempt(environment)
     directory = open_record_dir(run_name, options.record_dir)
     announcer = Announcer(reported=options.report is not None or options.json_only)
@@ -105,7 +106,7 @@ def run(options: RunOptions) -> Outcome:
         directory.discard()
         raise
     exporter = open_exporter(target, announcer.say)
-    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed, options.stall_after_s)
+    daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed, stall_after_s)
 
     def report() -> dict[str, Any]:
         code = None if job.status is None else job.exit_code

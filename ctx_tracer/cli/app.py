@@ -160,9 +160,14 @@ def run(
         ),
     ] = OnError.CONTINUE,
     stall_after: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=1, help="Look at the ranks when they make no progress for so long."),
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Look at the ranks when they make no progress for so long.",
+            show_default="CTX_TRACER_STALL_AFTER, else 20",
+        ),
+    ] = None,
 ) -> None:
     """Run a training and watch it; nothing in it has to change. Its exit code is kept."""
     from ctx_tracer.attach.run import RunOptions

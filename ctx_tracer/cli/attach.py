@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from ctx_tracer.cli.errors import CommandError
 from ctx_tracer.cli.read import show_json
 from ctx_tracer.cli.render import console, plain, show_table
 from ctx_tracer.daemon.report import refuse_unwritable
+from ctx_tracer.daemon.watch import stall_after
 
 _LONGEST_COMMAND = 60  # characters of a command line in the table; --json has all of it
 
@@ -62,11 +64,12 @@ def attach_command(
     detail: int,
 ) -> int:
     """Watch them and start the daemon; the exit code."""
-    if report is not None:
-        try:
+    try:
+        if report is not None:
             refuse_unwritable(report)
-        except ValueError as error:
-            raise CommandError(str(error), "name a file in a directory that exists", 2) from error
+        stall_after(os.environ)
+    except ValueError as error:
+        raise CommandError(str(error), "nothing was attached to", 2) from error
     places, failed = [], 0
     chosen = _chosen(pids, everything=everything)
     for pid in chosen:

@@ -105,4 +105,4 @@ def daemon(
     except OSError as error:
         raise CommandError(f"cannot read {directory}: {error.strerror}", "name a local directory", 2) from error
     except ValueError as error:
-        raise CommandError(str(error), "give it with --collector http://HOST:PORT", 2) from error
+        raise CommandError(str(error), "nothing was started", 2) from error

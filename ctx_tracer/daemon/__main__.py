@@ -26,6 +26,7 @@ from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.daemon.signals import SignalQueue
 from ctx_tracer.daemon.streams import stand_in
+from ctx_tracer.daemon.watch import stall_after
 from ctx_tracer.model import MATCH
 from ctx_tracer.verdict.job import RunInfo
 from ctx_tracer.verdict.suppress import NONE, Suppressions
@@ -43,6 +44,7 @@ def main() -> int:
     try:
         lock = try_lock(options.record_dir)
         target = target_from(options.collector, os.environ)
+        stall_after_s = stall_after(os.environ)
     except (OSError, ValueError) as error:
         print(f"ctx-tracer: {error}", file=sys.stderr)  # noqa: T201, a command's own voice
         return 2
@@ -53,7 +55,9 @@ def main() -> int:
     announcer = Announcer(reported=options.report is not None)
     exporter = open_exporter(target, announcer.say)
     watch = ExitWatch(options.record_dir)
-    daemon = Daemon(options.record_dir, watch, announcer, exporter, options.since, _suppressions(announcer))
+    daemon = Daemon(
+        options.record_dir, watch, announcer, exporter, options.since, _suppressions(announcer), stall_after_s
+    )
     _follow(daemon, options.parent)
     if not daemon.processes:
         return 0

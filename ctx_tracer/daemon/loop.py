@@ -13,14 +13,14 @@ from ctx_tracer import known_issues
 from ctx_tracer.daemon.absent import notes_in
 from ctx_tracer.daemon.exits import Ended, ExitWatch, exit_of
 from ctx_tracer.daemon.observed import Observed
-from ctx_tracer.daemon.watch import STALL_AFTER_S, Watch
+from ctx_tracer.daemon.watch import Watch
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.reader import RecordError, RecordReader
 from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
 from ctx_tracer.verdict.merge import severity
 from ctx_tracer.verdict.ranks import Ranks
 from ctx_tracer.verdict.settle import explain
-from ctx_tracer.verdict.suppress import NONE, Suppressions
+from ctx_tracer.verdict.suppress import Suppressions
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.announce import Announcer
@@ -43,9 +43,9 @@ class Daemon:
         watch: ExitWatch,
         announcer: Announcer,
         exporter: Exporter | None,
-        since_ns: int = 0,
-        suppressions: Suppressions = NONE,
-        stall_after_s: float = STALL_AFTER_S,
+        since_ns: int,
+        suppressions: Suppressions,
+        stall_after_s: float,
     ) -> None:
         """Look after `directory`, which `watch` has been made for; it is started here.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from ctx_tracer.daemon.lock import try_lock
 from ctx_tracer.daemon.otlp import target_from
 from ctx_tracer.daemon.signals import SignalQueue
+from ctx_tracer.daemon.watch import stall_after
 from ctx_tracer.record.layout import SUFFIX
 from ctx_tracer.record.mapping import writer_of
 
@@ -72,9 +73,11 @@ class _Runs:
 def serve(directory: Path, collector: str | None) -> None:
     """Look after the runs of `directory` until SIGTERM or SIGINT.
 
-    Raises ValueError for a collector's address that cannot be used, OSError for a directory that cannot be read.
+    Raises ValueError for a collector's address or a stall threshold that cannot be used, OSError for a directory that
+    cannot be read.
     """
     target_from(collector, os.environ)
+    stall_after(os.environ)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     signals, runs = SignalQueue(_SIGNALS), _Runs(directory, collector)
     try:

@@ -17,10 +17,28 @@ if TYPE_CHECKING:
     from ctx_tracer.model import Finding
     from ctx_tracer.verdict.stacks import Sample
 
-STALL_AFTER_S = 20.0
+STALL_AFTER = "CTX_TRACER_STALL_AFTER"  # in the environment; seconds, from 1
+_STALL_AFTER_S = 20.0
 _APART_S = 5.0  # two looks; a rank that moves at all does so within this
 _LOOK_NS = 1_000_000_000  # the records are looked at once a second
 _AT_ONCE = 4  # looks at processes: py-spy takes a core for a tenth of a second
+
+
+def stall_after(environment: Mapping[str, str], given_s: float | None = None) -> float:
+    """After how many seconds without progress ranks are looked at: as given, else as the environment says, else 20.
+
+    Raises ValueError, with a message for the user, for what cannot be used.
+    """
+    if given_s is not None:
+        return given_s
+    said = environment.get(STALL_AFTER)
+    try:
+        seconds = float(said) if said else _STALL_AFTER_S
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds < float("inf"):
+        raise ValueError(f"{STALL_AFTER}={said} is no number of seconds from 1 on")
+    return seconds
 
 
 class Watch:

@@ -19,17 +19,7 @@ def launch(paddle: PaddleEnvironment, tmp_path: Path, *arguments: str) -> tuple[
     done = paddle.run(
         paddle.ctx_tracer,
         *("run", "--report", "report.json", "--"),
-        *(
-            "python",
-            "-m",
-            "paddle.distributed.launch",
-            "--nproc_per_node",
-            "2",
-            "--backend",
-            "gloo",
-            "--log_dir",
-            "log",
-        ),
+        *LAUNCH,
         *(PROGRAMS / "two_ranks.py", *arguments),
         cwd=tmp_path,
         TMPDIR=str(tmp_path),
@@ -48,6 +38,16 @@ def test_two_healthy_ranks(paddle: PaddleEnvironment, tmp_path: Path) -> None:
     assert "trained" in (tmp_path / "log" / "workerlog.0").read_text()
 
 
+def test_ranks_that_the_program_spawns(paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    command = ("python", PROGRAMS / "two_ranks.py", "spawn")
+    done = paddle.run(paddle.ctx_tracer, "run", "--report", "report.json", "--", *command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["verdict"] == "match", report
+    assert [process["rank"] for process in report["processes"]] == [0, 1], "not the program that spawned them"
+    assert report["coverage"]["regions_captured"] == report["coverage"]["regions_replayed"] == 12
+
+
 def test_a_rank_that_is_killed_is_told_with_what_it_was_doing(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
     code, errors, report = launch(newest_paddle, tmp_path, "kill")
     assert code != 0
@@ -64,17 +64,7 @@ def test_a_rank_that_is_killed_is_told_with_what_it_was_doing(newest_paddle: Pad
 def test_ranks_that_watch_themselves_share_one_daemon(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
     script, report = PROGRAMS / "self_traced.py", tmp_path / "report.json"
     done = newest_paddle.run(
-        *(
-            "python",
-            "-m",
-            "paddle.distributed.launch",
-            "--nproc_per_node",
-            "2",
-            "--backend",
-            "gloo",
-            "--log_dir",
-            "log",
-        ),
+        *LAUNCH,
         *(script, report),
         cwd=tmp_path,
         TMPDIR=str(tmp_path),

@@ -1,4 +1,7 @@
-"""Trains one recomputed block on each rank; rank 1 is killed in the replay of step 3 where `kill` is the argument."""
+"""Trains one recomputed block on each rank.
+
+With the argument `kill` rank 1 is killed in the replay of step 3; with `spawn` this process starts the ranks itself.
+"""
 
 import os
 import signal
@@ -28,13 +31,21 @@ class Model(paddle.nn.Layer):
         self.block = Block()
 
 
-paddle.seed(1)
-model = Model()
-optimizer = paddle.optimizer.SGD(0.1, parameters=model.parameters())
-for _ in range(6):
-    x = paddle.ones([4, 8])
-    x.stop_gradient = False
-    recompute(model.block, x, use_reentrant=False, preserve_rng_state=False).sum().backward()
-    optimizer.step()
-    optimizer.clear_grad()
-print("trained", flush=True)
+def train():
+    paddle.seed(1)
+    model = Model()
+    optimizer = paddle.optimizer.SGD(0.1, parameters=model.parameters())
+    for _ in range(6):
+        x = paddle.ones([4, 8])
+        x.stop_gradient = False
+        recompute(model.block, x, use_reentrant=False, preserve_rng_state=False).sum().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    print("trained", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["spawn"]:
+        paddle.distributed.spawn(train, nprocs=2, backend="gloo")
+    else:
+        train()
