@@ -29,6 +29,7 @@ EXPECTED: dict[str, tuple[str, str] | None] = {
     "other": ("CT301", "for rank 1, which is in another call: all_reduce (SUM) of float32 [5]"),
     "spins": ("CT301", "for rank 1, which runs in one function all the time"),
     "reshard": ("CT301", "has waited"),
+    "reducer": ("CT301", "in AllReduce of DataParallel's reducer"),
     "backward": ("CT301", "for rank 1, which sleeps at hang.py"),
     "killed": ("CT302", "was ended by SIGKILL"),
     "evaluation": None,

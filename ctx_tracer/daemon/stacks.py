@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ctx_tracer.daemon.exits import stat_fields
 from ctx_tracer.verdict.stacks import MAX_FRAMES, Frame, Sample, Thread
@@ -22,6 +23,8 @@ _NO_RIGHTS = (
     "(docker run --cap-add SYS_PTRACE) or sysctl kernel.yama.ptrace_scope=0"
 )
 _NO_PROGRAM = "no stacks: py-spy is not installed beside ctx-tracer; pip install py-spy"
+_Dumped = list[dict[str, Any]]  # py-spy's JSON: a thread each
+_T = TypeVar("_T")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,8 +49,22 @@ def _io_bytes(pid: int) -> int | None:
     return sum(int(line.split()[1]) for line in lines[:2])  # rchar and wchar
 
 
+def native_functions(pid: int) -> tuple[str, ...]:
+    """The functions of C++ in which the main thread of `pid` is, innermost first; none where that cannot be seen.
+
+    The process is stopped for it, for a tenth of a second or two: only for one that stands still anyway.
+    """
+    functions, _ = _dump(pid, "--native", lambda dumped: _functions(pid, dumped))
+    return functions
+
+
 def _stacks(pid: int) -> tuple[tuple[Thread, ...], str | None]:
     """The threads of a Python process, its main one first; else why not."""
+    return _dump(pid, "--nonblocking", lambda dumped: _threads(pid, dumped))
+
+
+def _dump(pid: int, how: str, read: Callable[[_Dumped], tuple[_T, ...]]) -> tuple[tuple[_T, ...], str | None]:
+    """What is to be read from what py-spy says of the threads of a process; else nothing, and why."""
     beside = Path(sysconfig.get_path("scripts"), "py-spy")
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:
@@ -56,7 +73,7 @@ def _stacks(pid: int) -> tuple[tuple[Thread, ...], str | None]:
     for _ in range(_ATTEMPTS):
         try:
             done = subprocess.run(
-                [program, "dump", "--json", "--nonblocking", "--full-filenames", "--pid", str(pid)],
+                [program, "dump", "--json", how, "--full-filenames", "--pid", str(pid)],
                 capture_output=True,
                 text=True,
                 timeout=_PATIENCE_S,
@@ -67,7 +84,7 @@ def _stacks(pid: int) -> tuple[tuple[Thread, ...], str | None]:
             return (), f"no stacks: py-spy: {error}"
         if done.returncode == 0:
             try:
-                return _threads(pid, json.loads(done.stdout)), None
+                return read(json.loads(done.stdout)), None
             except (ValueError, KeyError, TypeError) as error:
                 why = str(error)
                 continue
@@ -77,7 +94,7 @@ def _stacks(pid: int) -> tuple[tuple[Thread, ...], str | None]:
     return (), f"no stacks: py-spy: {why}"
 
 
-def _threads(pid: int, dumped: list[dict[str, Any]]) -> tuple[Thread, ...]:
+def _threads(pid: int, dumped: _Dumped) -> tuple[Thread, ...]:
     ordered = sorted(dumped, key=lambda thread: (thread["os_thread_id"] != pid, thread["thread_id"]))
     return tuple(
         Thread(
@@ -86,3 +103,15 @@ def _threads(pid: int, dumped: list[dict[str, Any]]) -> tuple[Thread, ...]:
         )
         for thread in ordered[:_MAX_THREADS]
     )
+
+
+def _functions(pid: int, dumped: _Dumped) -> tuple[str, ...]:
+    """Of the main thread, down to its first Python frame that is not ours."""
+    functions: list[str] = []
+    for frame in next((thread["frames"] for thread in dumped if thread["os_thread_id"] == pid), ()):
+        native = frame["module"] is not None
+        if not native and not Frame(frame["name"], frame["filename"], 0).tracer:
+            break
+        if native and not frame["name"].startswith("0x"):  # an address without a name
+            functions.append(frame["name"])
+    return tuple(functions[:MAX_FRAMES])

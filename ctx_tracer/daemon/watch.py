@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ctx_tracer.daemon.stacks import sample
+from ctx_tracer.daemon.stacks import native_functions, sample
 from ctx_tracer.verdict.hang import Rank, hang_finding, stall_after_s
+from ctx_tracer.verdict.stacks import moved
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.observed import Observed
@@ -66,7 +68,8 @@ class Watch:
         if not _stalled(ranks, now_ns, self._threshold_s(processes)) or self._told == _standing(ranks):
             return None
         pids = [observed.pid for observed in ranks if observed.ended is None]
-        self._looking = threading.Thread(target=self._look, args=(pids,), name="ctx-tracer-stall", daemon=True)
+        unseen = {observed.pid for observed in ranks if not any(lane.open for lane in observed.reader.lanes())}
+        self._looking = threading.Thread(target=self._look, args=(pids, unseen), name="ctx-tracer-stall", daemon=True)
         self._looking.start()
         return None
 
@@ -74,7 +77,8 @@ class Watch:
         slowest = max((observed.slowest_step_s for observed in processes), default=0.0)
         return stall_after_s(self._given_s, slowest or None, self._group_timeout_s)
 
-    def _look(self, pids: Sequence[int]) -> None:
+    def _look(self, pids: Sequence[int], unseen: set[int]) -> None:
+        """Twice; and at the functions of C++ of those that stand still below Paddle, in no call that was seen."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             first = dict(zip(pids, pool.map(sample, pids), strict=True))
             time.sleep(_APART_S)
@@ -82,7 +86,12 @@ class Watch:
         found: dict[int, tuple[Sample, Sample] | None] = {}
         for pid in pids:
             before, after = first[pid], second[pid]
-            found[pid] = (before, after) if before is not None and after is not None else None
+            if before is None or after is None:
+                found[pid] = None
+                continue
+            if pid in unseen and after.in_framework is not None and not moved(before, after):
+                after = replace(after, native=native_functions(pid))
+            found[pid] = (before, after)
         self._seen = found
 
     def _judge(self, processes: Sequence[Observed], now_ns: int) -> Finding | None:

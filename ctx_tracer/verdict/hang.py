@@ -14,7 +14,7 @@ from typing import Any
 from ctx_tracer.model import Finding, Region
 from ctx_tracer.record.layout import LaneState
 from ctx_tracer.verdict.exits import ProcessEnd, doing
-from ctx_tracer.verdict.stacks import Sample, grouped, moved, one_function, user_frame
+from ctx_tracer.verdict.stacks import Sample, grouped, moved, native_collective, one_function, user_frame
 
 # A rank that still moves is told as slow after this many thresholds: most evaluations are over by then.
 SLOW_AFTER = 4
@@ -128,19 +128,23 @@ def _waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
 
 
 def _hidden_waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
-    """Collectives that C++ makes by itself leave no call: whoever sleeps in native code below Paddle waits there."""
+    """Collectives that C++ makes by itself leave no call: whoever sleeps in native code below Paddle waits there.
+
+    Where the functions of C++ were read, they tell.
+    """
     asleep = [number for number, rank in ranks.items() if rank.samples and _in_framework(rank)]
     waits = []
     for number in sorted(asleep):
         rank = ranks[number]
         sample = rank.samples[1] if rank.samples else None
-        if sample is None or len(ranks) < 2:
+        below = sample.in_framework if sample is not None else None
+        if sample is None or below is None or len(ranks) < 2:
             continue
         frame = user_frame(sample)
         waits.append(
             _Wait(
                 number,
-                f"native code below {sample.main.frames[0].function}" if sample.main else "native code",
+                native_collective(sample.native) or f"native code below {below.function}",
                 _changed_ns(rank),
                 frame.place if frame else None,
                 None,
@@ -153,8 +157,10 @@ def _hidden_waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
 def _in_framework(rank: Rank) -> bool:
     if rank.samples is None or moved(*rank.samples) or _stopped(rank):
         return False
-    main = rank.samples[1].main
-    return main is not None and bool(main.frames) and main.frames[0].framework
+    now = rank.samples[1]
+    if now.native and native_collective(now.native) is None:
+        return False  # wherever it is, not there
+    return now.in_framework is not None
 
 
 def _others(rank: int, lane: Mapping[str, Any]) -> list[int]:

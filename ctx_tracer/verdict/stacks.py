@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +11,9 @@ from typing import Any, NamedTuple
 # with many others takes more.
 _BUSY = 0.05
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen")
+_PROCESS_GROUP = re.compile(r"(?:paddle::distributed::)?ProcessGroup([A-Z]\w*)::([A-Z]\w*)$")
+# Part of the name of a function -> who makes collectives in it.
+_MADE_BY = {"EagerReducer": "DataParallel's reducer", "Reshard": "a reshard of distributed tensors"}
 MAX_FRAMES = 40  # of a thread, from the innermost: a forward through nested layers
 MAX_STACKS = 32  # different ones that are told
 
@@ -32,9 +36,14 @@ class Frame(NamedTuple):
         return "/paddle/" in self.file
 
     @property
+    def tracer(self) -> bool:
+        """Whether it is ours."""
+        return "/ctx_tracer/" in self.file
+
+    @property
     def program(self) -> bool:
         """Whether it is neither a library's nor the tracer's."""
-        return not any(part in self.file for part in (*_LIBRARIES, "/ctx_tracer/"))
+        return not self.tracer and not any(part in self.file for part in _LIBRARIES)
 
 
 @dataclass(frozen=True)
@@ -55,11 +64,18 @@ class Sample:
     io_bytes: int | None  # read and written since its start; None where that may not be seen
     threads: tuple[Thread, ...] = ()  # the main one first
     no_stacks: str | None = None  # why there are none, and what to do
+    native: tuple[str, ...] = ()  # functions of C++ that the main thread is in, innermost first, where they were read
 
     @property
     def main(self) -> Thread | None:
         """The main thread."""
         return self.threads[0] if self.threads else None
+
+    @property
+    def in_framework(self) -> Frame | None:
+        """Where the main thread has called native code from, if that is Paddle's."""
+        frames = [frame for frame in (self.main.frames if self.main else ()) if not frame.tracer]
+        return frames[0] if frames and frames[0].framework else None
 
 
 def moved(first: Sample, second: Sample) -> bool:
@@ -85,21 +101,36 @@ def one_function(samples: tuple[Sample, Sample] | None) -> bool:
     return first[0].function == second[0].function and first[0].program and second[0].program
 
 
+def native_collective(native: Sequence[str]) -> str | None:
+    """`AllReduce of DataParallel's reducer (Gloo)`, where these functions of C++ are in a collective; else None."""
+    calls = [match for match in map(_PROCESS_GROUP.match, native) if match]
+    if not calls:
+        return None
+    backend, operation = calls[-1].groups()  # the outermost: the one that Paddle called
+    made_by = next((words for part, words in _MADE_BY.items() if any(part in function for function in native)), "C++")
+    return f"{operation} of {made_by} ({backend})"
+
+
 def user_frame(sample: Sample) -> Frame | None:
     """The innermost frame of the program in the main thread."""
     return next((frame for frame in (sample.main.frames if sample.main else ()) if frame.program), None)
 
 
 def grouped(samples: Mapping[int, Sample]) -> list[dict[str, Any]]:
-    """Identical stacks once, with their ranks: those of the fewest ranks first, for these are the odd ones."""
-    found: dict[tuple[str, tuple[Frame, ...]], list[int]] = {}
+    """Identical stacks once, with their ranks: those of the fewest ranks first, for these are the odd ones.
+
+    A frame is a line of Python, or (of a main thread, innermost) a function of C++.
+    """
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for rank, sample in sorted(samples.items()):
-        for thread in sample.threads:
-            ranks = found.setdefault((thread.name, thread.frames), [])
+        for index, thread in enumerate(sample.threads):
+            native = sample.native if index == 0 else ()
+            frames = (*native, *(f"{frame.function} ({frame.place})" for frame in thread.frames))
+            ranks = found.setdefault((thread.name, frames), [])
             if rank not in ranks:
                 ranks.append(rank)
     order = sorted(found.items(), key=lambda item: (item[0][0] != "MainThread", len(item[1]), item[1]))
     return [
-        {"ranks": ranks, "thread": name, "frames": [f"{f.function} ({f.place})" for f in frames[:MAX_FRAMES]]}
+        {"ranks": ranks, "thread": name, "frames": list(frames[:MAX_FRAMES])}
         for (name, frames), ranks in order[:MAX_STACKS]
     ]

@@ -27,6 +27,7 @@ def trace(paddle: PaddleEnvironment, tmp_path: Path, *arguments: str, stall: int
     ("scenario", "waits_in", "does"),
     [
         ("stopped", "all_reduce (SUM) of float32 [3] at hang.py:", "is stopped (SIGSTOP, or a debugger) at hang.py:"),
+        ("reducer", "AllReduce of DataParallel's reducer (Gloo) at hang.py:", "sleeps at hang.py:"),
         ("reshard", "reshard of float32 [2, 4] at hang.py:", "sleeps at hang.py:"),
     ],
 )

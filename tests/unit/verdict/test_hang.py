@@ -165,6 +165,38 @@ def test_a_collective_of_native_code_is_told_from_the_stacks() -> None:
     )
 
 
+REDUCER = (
+    "gloo::transport::tcp::UnboundBuffer::waitRecv",
+    "phi::distributed::GlooCommContext::AllReduce",
+    "paddle::distributed::ProcessGroupGloo::AllReduce",
+    "paddle::distributed::EagerReducer::MarkGroupReady",
+    "egr::Backward",
+)
+
+
+@pytest.mark.parametrize(
+    ("native", "told_as"),
+    [
+        (REDUCER, "AllReduce of DataParallel's reducer (Gloo)"),
+        (("paddle::distributed::ProcessGroupNCCL::AllGather", "egr::RunBackward"), "AllGather of C++ (NCCL)"),
+        (("std::condition_variable::wait", "paddle::operators::reader::BlockingQueue::Receive"), None),
+        ((), "native code below backward"),
+    ],
+)
+def test_functions_of_cxx_tell_in_which_collective_it_is(native: tuple[str, ...], told_as: str | None) -> None:
+    # Our own frame, between Paddle's and the native code, is not where it stands.
+    ours = Frame("run", "/venv/lib/python3.11/site-packages/ctx_tracer/probe/seams/backward.py", 42)
+    backward = Frame("backward", "/venv/lib/python3.11/site-packages/paddle/tensor_patch_methods.py", 300)
+    before, after = asleep(ours, backward, MAIN)
+    finding = told(rank(0, samples=(before, replace(after, native=native))), rank(1, samples=asleep()))
+    if told_as is None:
+        assert finding is None  # a queue of a loader, for one
+        return
+    assert f"Rank 0 has waited 100 s in {told_as} at train.py:51 for rank 1, which sleeps" in finding.message
+    (stack,) = (stack for stack in finding.detail["stacks"] if stack["ranks"] == [0])
+    assert stack["frames"][: len(native)] == list(native)
+
+
 def test_identical_stacks_are_told_once() -> None:
     both = grouped({0: look(1, (WAIT, MAIN)), 1: look(1), 2: look(1, (WAIT, MAIN))})
     assert [(g["ranks"], g["frames"][0]) for g in both] == [

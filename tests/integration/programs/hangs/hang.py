@@ -110,6 +110,15 @@ def reshard(x):
     return dist.reshard(dist.shard_tensor(x, mesh, [Shard(0)]), mesh, [Replicate()])
 
 
+def reducer():
+    """A collective that C++ makes by itself, in the backward."""
+    parallel = paddle.DataParallel(Block())
+    y = parallel(paddle.ones([2, 4]))
+    if RANK == 1:
+        time.sleep(3600)
+    y.sum().backward()
+
+
 dist.init_parallel_env()
 GROUP = dist.new_group([0, 1])
 model = Block()
@@ -130,6 +139,8 @@ for step in range(3):
         if RANK == 1:
             time.sleep(3600)
         reshard(x.detach())
+    if last and SCENARIO == "reducer":
+        reducer()
     if not (last and SCENARIO == "skips" and RANK == 1):
         dist.all_reduce(paddle.ones([3]))
 if SCENARIO == "skips" and RANK == 1:
