@@ -21,8 +21,8 @@ PROGRAM = Path(__file__).parent / "programs" / "rule_examples.py"
 #: Those that end the process; and CT114, after which no hook-mode region is what it was.
 ALONE = ("CT102", "CT114", "CT118")
 #: Rule -> the release from which on its example is tried. Before 3.0, hook mode with distributed tensors is a crash
-#: (CT113); what 3.0.0 loses was seen on two ranks (test_faults), and not on the one that the examples have.
-SINCE = {"CT101": (3, 1), "CT105": (3, 1), "CT106": (3,)}
+#: (CT113).
+SINCE = {"CT101": (3,), "CT105": (3,), "CT106": (3,)}
 #: Rule -> the release from which on Paddle does rightly what its example shows.
 FIXED = {"CT101": (3, 1, 1), "CT103": (3, 1, 1), "CT105": (3, 1, 1)}
 

@@ -5,12 +5,17 @@ Each runs as a file of its own, so a finding's source line says which example it
 
 import functools
 import os
+import socket
 import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Paddle 3.0 makes a store of its own in the backward of distributed tensors, also of a single rank.
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    os.environ["PADDLE_TRAINER_ENDPOINTS"] = f"127.0.0.1:{free.getsockname()[1]}"
 warnings.filterwarnings("ignore")
 
 import paddle  # noqa: E402, after its settings
