@@ -26,6 +26,7 @@ SPAN_CAPTURE = "recompute capture"
 SPAN_REPLAY = "recompute replay"
 SPAN_EXIT = "process exit"
 SPAN_FINDING = "finding"  # carries a finding of a step that takes long to end
+SPAN_SAID = "rank said"  # what the ranks of a job are compared by, where it is new
 
 # On every span
 STEP = "paddle.step"
@@ -36,6 +37,14 @@ REGIONS_REPLAYED = "ctx.regions.replayed"
 SLOTS_COMPARED = "ctx.slots.compared"
 OWN_SECONDS = "ctx_tracer.own.seconds"  # time the probe itself took in this step
 DROPPED = "ctx_tracer.dropped."  # + reason, cumulative: "ctx_tracer.dropped.ring_overwritten"
+
+# On `train step` and `rank said` (docs/decisions/0011-what-ranks-say-travels-by-name.md)
+RANKS_SAID = "ctx.ranks.said"  # JSON, of each passage: lane, start, size, step, name, whether it is closed
+# On `rank said`
+RANKS_PASSAGES = "ctx.ranks.passages"  # passages in full, each as JSON
+RANKS_DEFINITIONS = "ctx.ranks.definitions"  # definitions of the record, each as JSON
+RANKS_PATHS = "ctx.ranks.paths"  # JSON: names and modes of regions that were captured for the first time
+RANKS_LAST = "ctx.ranks.last"  # JSON, at a good end: lanes and the last position in each
 
 # On `recompute capture` and `recompute replay`
 MICRO_BATCH = "paddle.micro_batch"

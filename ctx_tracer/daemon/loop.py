@@ -20,6 +20,7 @@ from ctx_tracer.verdict.exits import ProcessEnd, exit_findings
 from ctx_tracer.verdict.merge import severity
 from ctx_tracer.verdict.ranks import Ranks
 from ctx_tracer.verdict.settle import explain
+from ctx_tracer.verdict.speech import Speech
 from ctx_tracer.verdict.suppress import Suppressions
 
 if TYPE_CHECKING:
@@ -161,19 +162,29 @@ class Daemon:
             reader.close()
             self._unreadable[name] = _PATIENCE  # an earlier run's
             return
-        observed = Observed(path, reader, None, self.ranks.speaker(reader.identity, reader.definitions), self._counts)
+        speech = Speech(reader.definitions) if self._exporter is not None else None
+        speaker = self.ranks.speaker(reader.identity, reader.definitions, *([speech] if speech is not None else []))
+        observed = Observed(path, reader, None, speaker, speech, self._counts)
         if self._exporter is not None:
-            from ctx_tracer.daemon.spans import SpanBuilder
-            from ctx_tracer.daemon.telemetry import Telemetry
-
-            observed.spans = SpanBuilder(
-                Telemetry(reader.identity, self._exporter),
-                reader.definitions,
-                lambda finding: self._explained(observed, finding),
-                reader.identity.started_ns,
-            )
+            self._export(observed, self._exporter)
         self._observed[name] = observed
         self._watch.watch(observed.pid)
+
+    def _export(self, observed: Observed, exporter: Exporter) -> None:
+        from ctx_tracer.daemon.said import Said
+        from ctx_tracer.daemon.spans import SpanBuilder
+        from ctx_tracer.daemon.telemetry import Telemetry
+
+        reader, speech, speaker = observed.reader, observed.speech, observed.speaker
+        telemetry = Telemetry(reader.identity, exporter)
+        said = Said(speech, speaker, telemetry.emit) if speech is not None and speaker is not None else None
+        observed.spans = SpanBuilder(
+            telemetry,
+            reader.definitions,
+            lambda finding: self._explained(observed, finding),
+            reader.identity.started_ns,
+            said,
+        )
 
     def _not_installed(self, path: Path) -> None:
         try:
@@ -201,6 +212,8 @@ class Daemon:
             self._announce(observed, finding)
         if observed.spans is not None:
             step = end.progress.step if end.progress else 0
+            if observed.spans.said is not None:
+                observed.spans.said.ended(ended.time_ns, in_good_order=end.closed)
             observed.spans.ended(ended.exit, ended.time_ns, findings, step)
         log_dir = self._watch.log_dir(observed.pid)
         if ended.exit is not None and ended.exit.failed and log_dir is not None:

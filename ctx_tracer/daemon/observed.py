@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ctx_tracer.record.layout import Event
     from ctx_tracer.record.reader import RecordReader
     from ctx_tracer.verdict.speaker import Speaker
+    from ctx_tracer.verdict.speech import Speech
 
 # Counters of the record that are sent with every step: what makes a verdict undecided, and one that only says what was
 # not looked at.
@@ -50,6 +51,7 @@ class Observed:
     reader: RecordReader
     spans: SpanBuilder | None
     speaker: Speaker | None = None  # who it is among the job's ranks; None: nobody
+    speech: Speech | None = None  # what it says, to be sent
     counts: Callable[[Finding], bool] = _always  # whether a finding is told and sent: not where it is suppressed
     ended: Ended | None = None
     stopped: bool = False  # by a signal that we passed on
@@ -85,6 +87,8 @@ class Observed:
             self._count(event)
             if self.speaker is not None:
                 self.speaker.hear(event)
+            if self.speech is not None and isinstance(event, StepEvent):
+                self.speech.close()
         findings = [finding for finding in findings if self.counts(finding)]
         events = [event for event in events if not isinstance(event, FindingEvent) or self._told(event)]
         fresh = [event.finding for event in events if isinstance(event, FindingEvent) and event.finding is not None]
@@ -92,6 +96,8 @@ class Observed:
             if finding.key not in self._announced:
                 self._announced.add(finding.key)
                 announce(finding)
+        if self.spans is not None and self.spans.said is not None and events:
+            self.spans.said.heard(events[-1].time_ns)
         if self.spans is not None and (events or findings):
             self.spans.batch(events, findings, {**self.losses(), **exported_losses})
 

@@ -19,6 +19,7 @@ from ctx_tracer.record.layout import DetailEvent, FindingEvent, RegionEvent, Ste
 from ctx_tracer.verdict.merge import severity
 
 if TYPE_CHECKING:
+    from ctx_tracer.daemon.said import Said
     from ctx_tracer.model import Finding
     from ctx_tracer.record.layout import Definition
     from ctx_tracer.record.layout import Event as RecordEvent
@@ -57,7 +58,9 @@ class SpanBuilder:
         definitions: Callable[[], Mapping[int, Definition]],
         prepare: Callable[[Finding], Finding],
         started_ns: int,
+        said: Said | None = None,
     ) -> None:
+        self.said = said
         self._emit = telemetry.emit
         self._definitions = definitions
         self._prepare = prepare
@@ -86,7 +89,9 @@ class SpanBuilder:
                 self._step_span(event, dropped)
 
     def hurry(self, now_ns: int) -> None:
-        """Send the findings that have waited too long for the span they belong to."""
+        """Send the findings that have waited too long for the span they belong to, and what others wait for."""
+        if self.said is not None:
+            self.said.hurry(now_ns)
         for region in list(self._open.values()):
             if region.findings and now_ns - region.findings[0][0] > PATIENCE_NS:
                 self._region_spans(region, now_ns)
@@ -190,6 +195,7 @@ class SpanBuilder:
     # Spans
 
     def _step_span(self, event: StepEvent, dropped: Mapping[str, int]) -> None:
+        said = self.said.step(event.time_ns) if self.said is not None else {}
         self._emit(
             SpanData(
                 name=semconv.SPAN_STEP,
@@ -202,6 +208,7 @@ class SpanBuilder:
                     semconv.REGIONS_REPLAYED: event.replayed,
                     semconv.SLOTS_COMPARED: event.slots_compared,
                     semconv.OWN_SECONDS: event.own_ns / 1e9,
+                    **said,
                     **{semconv.DROPPED + reason: count for reason, count in dropped.items() if count},
                 },
                 events=[self._finding_event(time_ns, finding) for time_ns, finding in self._take_loose()],

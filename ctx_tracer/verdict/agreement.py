@@ -70,7 +70,7 @@ def _slot(
         f"{', '.join(_word(comparable[members[0]].get(field)) for field in differs)}"
         for members in list(said.values())[:3]
     )
-    _, speaker, source = by_rank[ranks[0]]
+    source = by_rank[ranks[0]][2]
     return Finding(
         "CT201",
         ranks=tuple(ranks),
@@ -85,7 +85,6 @@ def _slot(
         detail={
             "majority": dict(majority) if majority is not None else None,
             "ranks": [{"ranks": members, **dict(comparable[members[0]])} for members in said.values()],
-            "step_of_rank": speaker.step,
         },
     )
 

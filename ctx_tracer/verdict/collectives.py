@@ -6,44 +6,51 @@ nor what C++ does by itself.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctx_tracer.model import Finding
-from ctx_tracer.record.layout import CollectiveEvent
-from ctx_tracer.verdict.speaker import ONCE, UNKNOWN, Held, Kind, Speaker
+from ctx_tracer.verdict.speaker import ONCE, UNKNOWN, Call, Held, Kind, Speaker
 from ctx_tracer.verdict.words import call_in_words, ranks_in_words
 
 # Positions that are waited for in one group: what a rank is ahead of another by is a step at most.
 MAX_WAITING = 1 << 16
 
-# Where ranks may bring tensors of different sizes.
-_UNEVEN = frozenset(("all_gather", "all_gather_partial", "all_to_all", "all_to_all_single", "all_to_all_tensor"))
-_SAME = {"allreduce": "all_reduce", "alltoall": "all_to_all", "alltoall_single": "all_to_all_single"}
-
 
 @dataclass
 class _Said:
-    """What ranks said at one position: each thing with the ranks that said it, and the first of them in full."""
+    """What ranks said at one position: each thing with the ranks that said it, and the lowest of them in full."""
 
     ranks: dict[Any, list[int]] = field(default_factory=dict)
     full: dict[Any, Any] = field(default_factory=dict)
     count: int = 0
+    _lowest: dict[Any, int] = field(default_factory=dict)
 
     def say(self, what: Hashable, rank: int, full: Any) -> None:
         self.ranks.setdefault(what, []).append(rank)
-        self.full.setdefault(what, full)
+        if rank <= self._lowest.setdefault(what, rank):
+            self.full[what], self._lowest[what] = full, rank
         self.count += 1
+
+    def complete(self, expected: set[int]) -> bool:
+        """Whether all expected ranks have spoken."""
+        return self.count >= len(expected) and expected <= {rank for ranks in self.ranks.values() for rank in ranks}
+
+    def sides(self) -> dict[Any, list[int]]:
+        """The same in one order, whoever spoke first: by the lowest rank."""
+        return dict(sorted(((what, sorted(ranks)) for what, ranks in self.ranks.items()), key=lambda side: side[1]))
 
 
 class Group:
     """One group's sequence of collectives, over all its ranks that are observed."""
 
-    def __init__(self, ranks: Sequence[int]) -> None:
+    def __init__(self, ranks: Sequence[int], key: tuple[Any, ...] = ()) -> None:
+        """The group of `ranks`, known by `key` among those of its job."""
         self.ranks = tuple(ranks)
+        self.key = key
         self.members: dict[int, Speaker] = {}
-        self.expected = 0  # members that are observed
+        self.expected: set[int] = set()  # ranks without whose word nothing is judged
         self.over: str | None = None  # why it is not followed any more: after a difference all others follow from it
         self.findings: list[Finding] = []
         self._newest: dict[int, int] = {}
@@ -52,65 +59,108 @@ class Group:
         self._calls: dict[int, _Said] = {}
         self._kinds: dict[int, _Said] = {}
 
-    def call(self, speaker: Speaker, event: CollectiveEvent, held: Held | None) -> None:
+    @property
+    def oldest(self) -> int | None:
+        """The first position at which somebody has not spoken; None where there is none."""
+        return min(min(self._calls, default=None), min(self._kinds, default=None), key=_or_last)
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether a rank has ended in good order: others may not go on."""
+        return self._over_after is not None
+
+    def join(self, speaker: Speaker, position: int) -> None:
+        """A rank whose calls up to `position` need not be heard."""
+        self.members[speaker.rank] = speaker
+        self._newest[speaker.rank] = position
+
+    def rewind(self) -> None:
+        """What is waited for will be heard once more."""
+        self._calls.clear()
+        self._kinds.clear()
+
+    def come_back(self, rank: int) -> None:
+        """A rank that was not waited for speaks: what the others agreed on without it is behind them."""
+        self.expected.add(rank)
+        self._forget(max(self._newest.values(), default=0) + 1 if self.oldest is None else self.oldest)
+
+    def leave(self, rank: int) -> None:
+        """A rank is waited for no longer."""
+        self.expected.discard(rank)
+        self._judge(lambda said: said.complete(self.expected))
+        self._look_beyond()
+
+    def call(self, speaker: Speaker, call: Call, held: Held | None) -> None:
         """A rank entered a collective."""
         if self.over is not None:
             return
         self.members[speaker.rank] = speaker
-        if event.position != self._newest.get(speaker.rank, 0) + 1:
-            self._forget(event.position)
-        self._newest[speaker.rank] = event.position
-        if event.position < self._floor:
+        position = call.position
+        if position != self._newest.get(speaker.rank, 0) + 1:
+            self._forget(position)
+        self._newest[speaker.rank] = position
+        if position < self._floor:
             return
-        said = self._calls.setdefault(event.position, _Said())
-        call = speaker.definition(event.call)
-        said.say(_signature(call, event.numel), speaker.rank, (call, event.numel, held, speaker))
-        if len(said.ranks) > 1:
-            if said.count >= self.expected:
-                self._different_calls(event.position, said)
-        elif said.count >= self.expected:
-            del self._calls[event.position]
-        elif self._over_after is not None and event.position > self._over_after:
-            self.ended()
+        said = self._calls.setdefault(position, _Said())
+        said.say(call.signature(), speaker.rank, (call, held, speaker))
+        if said.complete(self.expected):
+            self._judge_call(position)
         elif len(self._calls) > MAX_WAITING:
             self.give_up("a rank is too far behind to be compared")
+        self._look_beyond()
 
-    def kind(self, speaker: Speaker, event: CollectiveEvent, kind: Kind, held: Held | None) -> None:
+    def kind(self, speaker: Speaker, call: Call, kind: Kind, held: Held | None) -> None:
         """It became known whether a rank will enter this collective again in a replay."""
-        if self.over is not None or event.position < self._floor:
+        if self.over is not None or call.position < self._floor:
             return
-        said = self._kinds.setdefault(event.position, _Said())
-        said.say(kind, speaker.rank, (held, speaker, event))
-        if said.count < self.expected:
-            if len(self._kinds) > MAX_WAITING:
-                self.give_up("a rank is too far behind to be compared")
-            return
-        del self._kinds[event.position]
+        said = self._kinds.setdefault(call.position, _Said())
+        said.say(kind, speaker.rank, (held, speaker, call))
+        if said.complete(self.expected):
+            self._judge_kind(call.position)
+        elif len(self._kinds) > MAX_WAITING:
+            self.give_up("a rank is too far behind to be compared")
+
+    def _judge_call(self, position: int) -> None:
+        said = self._calls.pop(position)
+        if len(said.ranks) > 1:
+            self._different_calls(position, said)
+
+    def _judge_kind(self, position: int) -> None:
+        said = self._kinds.pop(position)
         if len(said.ranks) > 1 and UNKNOWN not in said.ranks and self._really_differ(said):
-            self._different_regions(event.position, said)
+            self._different_regions(position, said)
+
+    def _judge(self, ready: Callable[[_Said], bool]) -> None:
+        """Whatever is ready, in the order of the positions."""
+        for position in sorted({*self._calls, *self._kinds}):
+            for waiting, judge in ((self._calls, self._judge_call), (self._kinds, self._judge_kind)):
+                if self.over is None and position in waiting and ready(waiting[position]):
+                    judge(position)
 
     def ended(self) -> None:
         """A rank ended in good order: whoever is at a position that it never came to waits in vain."""
-        for rank, speaker in self.members.items():
-            if not speaker.ended or self.over is not None:
-                continue
-            last = self._newest[rank]
-            self._over_after = last if self._over_after is None else min(last, self._over_after)
-            beyond = min((position for position in self._calls if position > last), default=None)
-            if beyond is not None:
-                self._never_arrived(beyond, rank)
+        self._over_after = min((self._newest[r] for r, speaker in self.members.items() if speaker.ended), default=None)
+        self._look_beyond()
+
+    def _look_beyond(self, *, final: bool = False) -> None:
+        """Whether somebody is further than a rank that ended, once all have come as far as that (or `final`: ever)."""
+        last = self._over_after
+        if last is None or self.over is not None:
+            return
+        waiting = min((position for position in self._calls if not final or position > last), default=last)
+        if waiting > last:
+            left = [rank for rank, speaker in self.members.items() if speaker.ended and self._newest[rank] == last]
+            self._never_arrived(waiting, min(left))
 
     def finish(self) -> None:
         """Nobody will say anything more: where ranks differ, those that are missing will not change it."""
-        for position, said in sorted(self._calls.items()):
-            if self.over is None and len(said.ranks) > 1:
-                self._different_calls(position, said)
+        self._judge(lambda said: len(said.ranks) > 1)
+        self._look_beyond(final=True)
 
     def give_up(self, why: str) -> None:
         """Follow it no more; `why` says why."""
         self.over = why
-        self._calls.clear()
-        self._kinds.clear()
+        self.rewind()
 
     def _forget(self, before: int) -> None:
         self._floor = max(self._floor, before)
@@ -129,24 +179,24 @@ class Group:
         return all(names <= speaker.paths for _, speaker, _ in said.full.values())
 
     def _different_regions(self, position: int, said: _Said) -> None:
-        acting = [kind for kind in said.ranks if kind != ONCE]
-        kind = min(acting, key=lambda k: (len(said.ranks[k]), said.ranks[k]))
-        held, speaker, event = said.full[kind]
-        call = call_in_words(speaker.definition(event.call), event.numel)
-        others = [k for k in said.ranks if k != kind]
-        who, name = ranks_in_words(said.ranks[kind]), held.region.name
+        sides = said.sides()
+        kind = min((k for k in sides if k != ONCE), key=lambda k: (len(sides[k]), sides[k]))
+        held, _, call = said.full[kind]
+        words = call_in_words(call.data, call.numel)
+        others = [k for k in sides if k != kind]
+        who, name = ranks_in_words(sides[kind]), held.region.name
         does = "runs" if kind[0] == "replay" else "will run"
         told = [f"{who} {does} {name} again in backward"]
-        told += [f"{ranks_in_words(said.ranks[other])} {_instead(other, said.full[other][0])}" for other in others]
+        told += [f"{ranks_in_words(sides[other])} {_instead(other, said.full[other][0])}" for other in others]
         message = (
-            f"{', but '.join(told[:2])}, and it holds a collective of {ranks_in_words(self.ranks)} ({call}): one side "
+            f"{', but '.join(told[:2])}, and it holds a collective of {ranks_in_words(self.ranks)} ({words}): one side "
             "enters it again and the other does not, or another one."
         )
-        ranks = sorted(rank for found in said.ranks.values() for rank in found)
+        ranks = sorted(rank for found in sides.values() for rank in found)
         self.findings.append(
             Finding(
                 "CT202",
-                ranks=tuple(minority(said.ranks)) or tuple(ranks),
+                ranks=tuple(minority(sides)) or tuple(ranks),
                 processes=self._pids(ranks),
                 region=held.region,
                 first_step=held.step,
@@ -156,10 +206,8 @@ class Group:
                 detail={
                     "group": list(self.ranks),
                     "position": position,
-                    "call": call,
-                    "ranks": [
-                        {"ranks": sorted(said.ranks[k]), "does": k[0], "region": k[1] or None} for k in said.ranks
-                    ],
+                    "call": words,
+                    "ranks": [{"ranks": sides[k], "does": k[0], "region": k[1] or None} for k in sides],
                 },
             )
         )
@@ -168,42 +216,34 @@ class Group:
     # --- CT203 ---
 
     def _different_calls(self, position: int, said: _Said) -> None:
-        calls = [said.full[what] for what in said.ranks]
+        sides = said.sides()
         words = [
-            f"{ranks_in_words(ranks)} call{'s' if len(ranks) == 1 else ''} {call_in_words(*said.full[what][:2])}"
-            for what, ranks in said.ranks.items()
+            f"{ranks_in_words(ranks)} call{'s' if len(ranks) == 1 else ''} {_in_words(said.full[what][0])}"
+            for what, ranks in sides.items()
         ]
-        held = next((found[2] for found in calls if found[2] is not None), None)
+        held = next((said.full[what][1] for what in sides if said.full[what][1] is not None), None)
         fields = ("op", "dtype", "root", "reduce", "size")
-        first, *rest = said.ranks
+        first, *rest = sides
         differs = tuple(f for i, f in enumerate(fields) if any(what[i] != first[i] for what in rest))
-        self._report_calls(position, said, f"{' and '.join(words[:4])}", differs, held)
-
-    def _report_calls(
-        self, position: int, said: _Said, words: str, differs: tuple[str, ...], held: Held | None
-    ) -> None:
-        ranks = sorted(rank for found in said.ranks.values() for rank in found)
-        step = max(speaker.step for *_, speaker in said.full.values())
+        ranks = sorted(rank for found in sides.values() for rank in found)
+        step = max(call.step for call, *_ in said.full.values())
         self.findings.append(
             Finding(
                 "CT203",
-                ranks=tuple(minority(said.ranks)) or tuple(ranks),
+                ranks=tuple(minority(sides)) or tuple(ranks),
                 processes=self._pids(ranks),
                 region=held.region if held else None,
                 first_step=step,
                 last_step=step,
                 differs=differs,
                 message=(
-                    f"As number {position} of the collectives of {ranks_in_words(self.ranks)}, {words}: they differ in "
-                    f"{' and '.join(differs)}."
+                    f"As number {position} of the collectives of {ranks_in_words(self.ranks)}, "
+                    f"{' and '.join(words[:4])}: they differ in {' and '.join(differs)}."
                 ),
                 detail={
                     "group": list(self.ranks),
                     "position": position,
-                    "calls": [
-                        {"ranks": sorted(found), **dict(said.full[what][0]), "numel": said.full[what][1]}
-                        for what, found in said.ranks.items()
-                    ],
+                    "calls": [_call_view(found, said.full[what][0]) for what, found in sides.items()],
                 },
             )
         )
@@ -211,8 +251,8 @@ class Group:
 
     def _never_arrived(self, position: int, rank: int) -> None:
         said = self._calls[position]
-        what, ranks = next(iter(said.ranks.items()))
-        call, numel, held, speaker = said.full[what]
+        what, ranks = next(iter(said.sides().items()))
+        call, held, _ = said.full[what]
         waiting = ranks_in_words(ranks)
         self.findings.append(
             Finding(
@@ -220,17 +260,17 @@ class Group:
                 ranks=(rank,),
                 processes=self._pids([rank, *ranks]),
                 region=held.region if held else None,
-                first_step=speaker.step,
-                last_step=speaker.step,
+                first_step=call.step,
+                last_step=call.step,
                 message=(
                     f"Rank {rank} ended before number {position} of the collectives of {ranks_in_words(self.ranks)}, "
-                    f"in which {waiting} wait{'s' if len(ranks) == 1 else ''}: {call_in_words(call, numel)}."
+                    f"in which {waiting} wait{'s' if len(ranks) == 1 else ''}: {_in_words(call)}."
                 ),
                 detail={
                     "group": list(self.ranks),
                     "position": position,
                     "missing": [rank],
-                    "calls": [{"ranks": sorted(ranks), **dict(call), "numel": numel}],
+                    "calls": [_call_view(ranks, call)],
                 },
             )
         )
@@ -259,8 +299,13 @@ def _instead(kind: Kind, held: Held | None) -> str:
     return "will not" + (f" ({held.why_not})" if held.why_not else "")
 
 
-def _signature(call: Mapping[str, Any], numel: int) -> Hashable:
-    op = str(call.get("op")).removesuffix("_on_calc_stream")
-    op = _SAME.get(op, op)
-    size = None if op in _UNEVEN else numel
-    return (op, call.get("dtype"), call.get("root"), call.get("reduce"), size)
+def _in_words(call: Call) -> str:
+    return call_in_words(call.data, call.numel)
+
+
+def _call_view(ranks: Sequence[int], call: Call) -> dict[str, Any]:
+    return {"ranks": sorted(ranks), **call.data, "numel": call.numel}
+
+
+def _or_last(position: int | None) -> float:
+    return float("inf") if position is None else position

@@ -29,6 +29,7 @@ _WORDS = {
     "rejected_bad_id": ("span", "that the collector rejected for an id that is none"),
     "rejected_time_out_of_range": ("span", "that the collector rejected for a time after the year 2262"),
     "rejected_finding": ("finding", "that the collector could not read"),
+    "rejected_said": ("word", "of a rank to the others that the collector could not read"),
     "overflow_alerts": ("finding", "for which the collector had no room"),
     "overflow_regions": ("undecided replay", "of regions for which the collector had no room"),
     "overflow_ranks": ("span", "of ranks for which the collector had no room"),

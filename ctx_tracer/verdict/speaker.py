@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ctx_tracer.model import CAPTURED, HOOK, LEVEL_COUNTED, REPLAYING, Identity, Region
 from ctx_tracer.record.layout import CollectiveEvent, Definition, DetailEvent, Event, RegionEvent, StepEvent
@@ -15,6 +15,29 @@ ONCE: Kind = ("once", "", "")
 UNKNOWN: Kind = ("unknown", "", "")  # of a region whose beginning was lost
 DETAIL = "detail"  # detail of a record: how closely steps are looked at changed
 NOT_REPLAYED = "not_replayed"  # detail of a record: a captured region that autograd did not take
+
+# Where ranks may bring tensors of different sizes.
+_UNEVEN = frozenset(("all_gather", "all_gather_partial", "all_to_all", "all_to_all_single", "all_to_all_tensor"))
+_SAME = {"allreduce": "all_reduce", "alltoall": "all_to_all", "alltoall_single": "all_to_all_single"}
+
+
+class Call(NamedTuple):
+    """A collective that was entered."""
+
+    position: int  # in its lane
+    numel: int  # elements of the tensor; -1: unknown, or ranks may bring different ones
+    step: int
+    data: Mapping[str, Any]  # its definition in the record
+
+    def signature(self) -> Hashable:
+        """What must be the same on all ranks: operation, dtype, root, reduction, size."""
+        return (
+            operation(self.data),
+            self.data.get("dtype"),
+            self.data.get("root"),
+            self.data.get("reduce"),
+            self.numel,
+        )
 
 
 @dataclass
@@ -27,14 +50,14 @@ class Held:
     again: bool | None = None  # whether it will be replayed; None: not known yet
     why_not: str | None = None
     replaying: bool = False
-    calls: list[CollectiveEvent] = field(default_factory=list)  # until it is known whether it will be replayed
+    calls: list[tuple[int, Call]] = field(default_factory=list)  # with their lanes, until `again` is known
 
 
 class First(NamedTuple):
     """The first capture of a path."""
 
     slots: Sequence[Mapping[str, Any]]  # facts
-    digest: tuple[Hashable, ...]  # of each slot
+    digest: int  # of all of them
     source: str | None
 
 
@@ -50,16 +73,27 @@ def digest(facts: Mapping[str, Any]) -> Hashable:
     )
 
 
-# Told of a collective with the region it is in, and of what became known of it.
-OnCall = Callable[["Speaker", CollectiveEvent, "Held | None"], None]
-OnKind = Callable[["Speaker", CollectiveEvent, Kind, "Held | None"], None]
+def operation(call: Mapping[str, Any]) -> str:
+    """The operation of a call's definition, by one of its names."""
+    name = str(call.get("op")).removesuffix("_on_calc_stream")
+    return _SAME.get(name, name)
+
+
+class Listener(Protocol):
+    """Who hears what a speaker says."""
+
+    def call(self, speaker: Speaker, lane: int, call: Call, held: Held | None) -> None:
+        """A collective was entered, in the region `held`."""
+
+    def kind(self, speaker: Speaker, lane: int, call: Call, kind: Kind, held: Held | None) -> None:
+        """It became known whether the collective will be entered again in a replay."""
 
 
 class Speaker:
     """Follows the events of one record, in their order."""
 
     def __init__(
-        self, identity: Identity, definitions: Callable[[], Mapping[int, Definition]], on_call: OnCall, on_kind: OnKind
+        self, identity: Identity, definitions: Callable[[], Mapping[int, Definition]], *listeners: Listener
     ) -> None:
         self.identity = identity
         self.rank = identity.rank
@@ -68,8 +102,7 @@ class Speaker:
         self.paths: set[tuple[str, str]] = set()  # names and modes of the regions it has captured
         self._definitions = definitions
         self._known: Mapping[int, Definition] = {}
-        self._on_call = on_call
-        self._on_kind = on_kind
+        self._listeners = listeners
         self._first: dict[tuple[str, str], First] = {}
         self._first_read = 0  # definitions
         self._held: dict[int, Held] = {}  # by token
@@ -99,7 +132,7 @@ class Speaker:
                 key = (str(path.get("name")), str(path.get("mode")))
                 if key not in self._first:
                     slots = definition.data.get("slots") or ()
-                    self._first[key] = First(slots, tuple(map(digest, slots)), path.get("source"))
+                    self._first[key] = First(slots, hash(tuple(map(digest, slots))), path.get("source"))
         self._first_read = len(self._known)
         return self._first
 
@@ -165,18 +198,25 @@ class Speaker:
         held.why_not = None if again else why_not
         kind = ("again", held.region.name, held.region.mode) if again else ONCE
         calls, held.calls = held.calls, []
-        for event in calls:
-            self._on_kind(self, event, kind, held)
+        for lane, call in calls:
+            self._tell(lane, call, kind, held)
 
     def _call(self, event: CollectiveEvent) -> None:
         held = self._held.get(event.token) if event.token else None
-        self._on_call(self, event, held)
+        data = self.definition(event.call)
+        numel = -1 if operation(data) in _UNEVEN else event.numel
+        call = Call(event.position, numel, event.step, data)
+        for listener in self._listeners:
+            listener.call(self, event.lane, call, held)
         if held is None:
-            self._on_kind(self, event, UNKNOWN if event.token or self._leaves_alone else ONCE, None)
+            self._tell(event.lane, call, UNKNOWN if event.token or self._leaves_alone else ONCE, None)
         elif held.replaying:
-            self._on_kind(self, event, ("replay", held.region.name, held.region.mode), held)
+            self._tell(event.lane, call, ("replay", held.region.name, held.region.mode), held)
         elif held.again is not None:
-            kind = ("again", held.region.name, held.region.mode) if held.again else ONCE
-            self._on_kind(self, event, kind, held)
+            self._tell(event.lane, call, ("again", held.region.name, held.region.mode) if held.again else ONCE, held)
         else:
-            held.calls.append(event)
+            held.calls.append((event.lane, call))
+
+    def _tell(self, lane: int, call: Call, kind: Kind, held: Held | None) -> None:
+        for listener in self._listeners:
+            listener.kind(self, lane, call, kind, held)

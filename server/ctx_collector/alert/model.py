@@ -23,17 +23,31 @@ RESOLVED = "resolved"
 RESOLVE_STEPS = 20
 
 
+# What the daemon of a node says of its ranks and this collector of all is the same alert.
+_OF_A_GROUP = ("CT202", "CT203")
+_OF_THE_JOB = ("CT301", "CT305")
+# In place of a rank, of what this collector found itself: before whatever was found at the same step.
+_JUDGED = -1
+
+
 def fingerprint(run: str, attempt: int, finding: Finding, rank: int) -> str:
     """What makes two findings the same alert: 32 hexadecimal digits.
 
     Args:
         run: run id.
         attempt: restart generation.
-        finding: its rule, region (name and mode) and slot count, and its first rank where it has no region.
+        finding: its rule counts; what ranks do differently is one alert for each group of them, how they are set up and
+            that they stand still one for the attempt; of all else its region (name and mode) and slot count, and its
+            first rank where it has no region.
         rank: the rank that sent it, for a finding that names none.
     """
     where: list[Any]
-    if finding.region is not None:
+    group = finding.detail.get("group")
+    if finding.rule in _OF_A_GROUP and isinstance(group, list):
+        where = ["group", *group]
+    elif finding.rule in _OF_THE_JOB:
+        where = ["job"]
+    elif finding.region is not None:
         where = ["region", finding.region.name, finding.region.mode]
     else:
         where = ["rank", min(finding.ranks, default=rank)]
@@ -73,6 +87,8 @@ class Alert:
         """Add an occurrence that `rank` reported at `step`; the ranks whose entries it touched."""
         self.first_seen_ns = min(self.first_seen_ns, received_ns)
         self.last_seen_ns = max(self.last_seen_ns, received_ns)
+        if self.evidence_order[1] == _JUDGED:
+            return []  # of all ranks more is known here than on any node
         self.severity = max(self.severity, finding.severity, key=SEVERITIES.index)
         first, last = finding.step.first, finding.step.last
         first = step if first is None else first
@@ -94,6 +110,18 @@ class Alert:
                 entry.last_step = _most(entry.last_step, last)
                 entry.last_clean_step = _least(entry.last_clean_step, finding.last_clean_step)
         return named
+
+    def judge(self, finding: Finding, now_ns: int) -> list[int]:
+        """Say what this collector found itself, of all ranks; the ranks whose entries it touched."""
+        self.ranks = {}
+        self.severity = finding.severity
+        self.finding = finding.model_dump()
+        self.evidence_order = (float("inf"), 0)  # whatever stood here
+        reporter = min(finding.ranks)
+        touched = self.merge(finding, reporter, None, None, now_ns)
+        self.ranks[reporter].last_step = finding.step.last  # without one it is of no step, and no later one undoes it
+        self.evidence_order = (_evidence_order(finding.step.first, _JUDGED)[0], _JUDGED)
+        return touched
 
     def settle(self, step_of: Callable[[int], int | None], now_ns: int) -> bool:
         """Set the state from how far its ranks have come (`step_of(rank)`); whether that changed it."""

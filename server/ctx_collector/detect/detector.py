@@ -11,7 +11,7 @@ import structlog
 from ctx_collector.counters import Counters, Sample
 from ctx_collector.detect.fold import Fold
 from ctx_collector.detect.outcome import run_status
-from ctx_collector.detect.persist import book_of, rows_of
+from ctx_collector.detect.persist import book_of, deleted_of, rows_of
 from ctx_collector.detect.state import Book, Changed, RunKey
 from ctx_collector.store.observations import Observations, StoreError
 from ctx_collector.store.state import StateStore
@@ -121,7 +121,8 @@ class Detector:
         """Write through what changed; what cannot be written now stays noted as changed."""
         with self.book.lock:
             rows = rows_of(self.book, self._changed)
-        self._state.save(self.watermark, rows, self._changed.forgotten)
+            deleted = deleted_of(self._changed)
+        self._state.save(self.watermark, rows, self._changed.forgotten, deleted)
         self._saved = self.watermark
         changes: list[Change] = [("run", run, None) for run, _ in self._changed.runs | self._changed.forgotten]
         changes += [("alert", run, fingerprint) for (run, _), fingerprint in self._changed.alerts]
@@ -136,7 +137,10 @@ class Detector:
         """What changes without a span: a run falls silent, an old one is forgotten."""
         now_ns = time.time_ns()
         with self.book.lock:
+            moved = self._fold.tick(now_ns)
             fresh = {key: run_status(run, now_ns) for key, run in self.book.runs.items()}
+        if moved:
+            self._save()
         turned = [key for key, status in fresh.items() if self._statuses.get(key, status) != status]
         self._statuses = fresh
         if turned:

@@ -9,6 +9,7 @@ from typing import Any
 from ctx_collector.alert.finding import parse_finding
 from ctx_collector.alert.model import fingerprint, new_alert
 from ctx_collector.counters import Counters
+from ctx_collector.detect import across
 from ctx_collector.detect.state import (
     CELL_MATCH,
     CELL_UNDECIDED,
@@ -53,9 +54,18 @@ class Fold:
         for key, received_ns in touched.items():
             self._settle(self._book.runs[key], received_ns)
 
+    def tick(self, now_ns: int) -> bool:
+        """Time has passed without a span; whether that changed anything."""
+        for run in self._book.runs.values():
+            across.tick(run, now_ns, self._changed)
+            if across.judge(run, now_ns, self._changed):
+                self._settle(run, now_ns)
+        return bool(self._changed.runs or self._changed.assemblies)
+
     def _settle(self, run: Run, now_ns: int) -> None:
         run.version += 1
         self._changed.runs.add(run.key)
+        across.judge(run, now_ns, self._changed)
         for alert in run.alerts.values():
             if alert.settle(run.step_of, now_ns):
                 self._changed.alerts.add((run.key, alert.fingerprint))
@@ -97,7 +107,12 @@ class Fold:
             run.regions_replayed += span.regions_replayed or 0
             run.slots_compared += span.slots_compared or 0
             rank.own_seconds += span.own_seconds or 0.0
-            _dropped(rank, json.loads(span.attributes or "{}"))
+            attributes = json.loads(span.attributes or "{}")
+            _dropped(rank, attributes)
+            if semconv.RANKS_SAID in attributes:
+                self._said(run, rank, span, attributes)
+        elif span.name == semconv.SPAN_SAID:
+            self._said(run, rank, span, json.loads(span.attributes or "{}"))
         elif span.name == semconv.SPAN_EXIT:
             _exit(run, rank, span)
         elif span.name in (semconv.SPAN_CAPTURE, semconv.SPAN_REPLAY) and span.region is not None:
@@ -111,6 +126,10 @@ class Fold:
         for event in json.loads(span.events or "[]"):
             if event["name"] == semconv.EVENT_FINDING:
                 self._finding(run, rank, span, event["attributes"])
+
+    def _said(self, run: Run, rank: Rank, span: Observed, attributes: Mapping[str, Any]) -> None:
+        if not across.hear(run, span, attributes, self._changed):
+            self._lacks(run, rank, "rejected_said")
 
     def _region(self, run: Run, name: str, mode: str, source: str | None) -> RegionSeen | None:
         region = run.regions.get((name, mode))

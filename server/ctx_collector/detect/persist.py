@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ctx_collector.alert.model import Alert, AlertRank
 from ctx_collector.detect.state import Book, Changed, Rank, RegionSeen, Run, RunKey
+from ctx_tracer.verdict.hearing import Hearing, Process
 
 Row = dict[str, Any]
 
@@ -48,7 +51,31 @@ def rows_of(book: Book, changed: Changed) -> dict[str, list[Row]]:
         "alert_ranks": [
             _keyed(key, {"fingerprint": fingerprint, "rank": rank, **asdict(runs[key].alerts[fingerprint].ranks[rank])})
             for key, fingerprint, rank in changed.alert_ranks
+            if rank in runs[key].alerts[fingerprint].ranks
         ],
+        "texts": [
+            _keyed(key, {"name": name, "sort": text[0], "text": text[1]})
+            for (key, name), text in changed.texts.items()
+            if text is not None
+        ],
+        "speakers": [
+            _keyed(key, _process_row(hearing, process))
+            for key, process in changed.processes
+            if (hearing := runs[key].hearing) is not None
+        ],
+        "assemblies": [
+            _keyed(key, {"group": json.dumps(group), "data": hearing.assemblies[group].to_dict()})
+            for key, group in changed.assemblies
+            if (hearing := runs[key].hearing) is not None
+        ],
+    }
+
+
+def deleted_of(changed: Changed) -> dict[str, list[Row]]:
+    """The keys of rows to be deleted, by table."""
+    return {
+        "alert_ranks": [_keyed(key, {"fingerprint": which, "rank": rank}) for key, which, rank in changed.unnamed],
+        "texts": [_keyed(key, {"name": name}) for (key, name), text in changed.texts.items() if text is None],
     }
 
 
@@ -73,7 +100,35 @@ def book_of(rows: Mapping[str, Sequence[Row]]) -> Book:
         alert = book.runs[_key(row)].alerts[row.pop("fingerprint")]
         rank = row.pop("rank")
         alert.ranks[rank] = AlertRank(**row)
+    for key in {(row["run"], row["attempt"]) for row in rows["speakers"]}:
+        run = book.runs[key]
+        run.hearing = _hearing(key, rows)
+        run.hearing_since_ns = time.time_ns()
     return book
+
+
+def _process_row(hearing: Hearing, process: Process) -> Row:
+    host, pid = process
+    order = list(hearing.processes).index(process)
+    return {"host": host, "pid": pid, "number": order, "data": hearing.process_data(process)}
+
+
+def _hearing(key: RunKey, rows: Mapping[str, Sequence[Row]]) -> Hearing:
+    mine = {
+        table: [row for row in rows[table] if (row["run"], row["attempt"]) == key]
+        for table in ("texts", "speakers", "assemblies")
+    }
+    return Hearing.restored(
+        [row["text"] for row in mine["texts"] if row["sort"] == "definition"],
+        [row["text"] for row in mine["texts"] if row["sort"] == "passage"],
+        [row["data"] for row in sorted(mine["speakers"], key=lambda row: int(row["number"]))],
+        {_group(row["group"]): row["data"] for row in mine["assemblies"]},
+        time.time_ns(),
+    )
+
+
+def _group(text: str) -> tuple[Any, ...]:
+    return tuple(tuple(part) if isinstance(part, list) else part for part in json.loads(text))
 
 
 def _key(row: Row) -> RunKey:

@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ctx_collector.alert.model import Alert
+from ctx_tracer.model import Finding
+from ctx_tracer.verdict.hearing import Hearing, Key, Process
 
 RunKey = tuple[str, int]  # run, attempt
 
@@ -86,6 +88,10 @@ class Run:
     exited: int = 0  # ranks
     failed: int = 0
     undecided_cells: int = 0
+    hearing: Hearing | None = None  # what its ranks say of each other
+    hearing_since_ns: int = 0  # by this collector's clock, and since it was started
+    hearing_over: bool = False  # nobody says anything any more
+    told: dict[tuple[object, ...], Finding] = field(default_factory=dict)  # of the hearing, by its key
     version: int = 0  # moves with every change, so that what was computed from it can be kept
 
     @property
@@ -158,6 +164,11 @@ class Changed:
     regions: set[tuple[RunKey, tuple[str, str]]] = field(default_factory=set)
     alerts: set[tuple[RunKey, str]] = field(default_factory=set)
     alert_ranks: set[tuple[RunKey, str, int]] = field(default_factory=set)
+    unnamed: set[tuple[RunKey, str, int]] = field(default_factory=set)  # ranks that an alert names no longer
+    # Of hearings; a text is its sort and itself, None where it was given up.
+    texts: dict[tuple[RunKey, str], tuple[str, str] | None] = field(default_factory=dict)
+    processes: set[tuple[RunKey, Process]] = field(default_factory=set)
+    assemblies: set[tuple[RunKey, Key]] = field(default_factory=set)
     forgotten: set[RunKey] = field(default_factory=set)
 
     def forget(self, key: RunKey) -> None:
@@ -167,11 +178,15 @@ class Changed:
         self.regions = {changed for changed in self.regions if changed[0] != key}
         self.alerts = {changed for changed in self.alerts if changed[0] != key}
         self.alert_ranks = {changed for changed in self.alert_ranks if changed[0] != key}
+        self.unnamed = {changed for changed in self.unnamed if changed[0] != key}
+        self.texts = {name: text for name, text in self.texts.items() if name[0] != key}
+        self.processes = {changed for changed in self.processes if changed[0] != key}
+        self.assemblies = {changed for changed in self.assemblies if changed[0] != key}
         self.forgotten.add(key)
 
     def clear(self) -> None:
         """Everything was written."""
-        for touched in (self.runs, self.ranks, self.regions, self.alerts, self.alert_ranks, self.forgotten):
+        for touched in vars(self).values():
             touched.clear()
 
 

@@ -30,7 +30,8 @@ QUERY_SECONDS = 10.0
 _AFTER = f"""
     select seq, received_ns, name, started_ns, ended_ns, run, coalesce(attempt, 0), rank, world_size, pid, host, step,
         region, region_mode, region_source, verdict, regions_captured, regions_replayed, slots_compared, own_seconds,
-        case when name in ('{semconv.SPAN_STEP}', '{semconv.SPAN_EXIT}', '{SPAN_REJECTED}') then attributes end,
+        case when name in ('{semconv.SPAN_STEP}', '{semconv.SPAN_SAID}', '{semconv.SPAN_EXIT}', '{SPAN_REJECTED}')
+            then attributes end,
         case when findings > 0 then events end, resource
     from spans where seq > ? and seq <= ? and run is not null and rank is not null order by seq
 """  # noqa: S608 - constants of semconv

@@ -60,7 +60,7 @@ class SpanRow(NamedTuple):
 class Observed(NamedTuple):
     """What detection reads of a run's span.
 
-    `attributes` only of step, exit and rejected spans, `events` only with findings.
+    `attributes` only of step, said, exit and rejected spans, `events` only with findings.
     """
 
     seq: int

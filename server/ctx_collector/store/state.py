@@ -18,7 +18,7 @@ from ctx_collector.store.observations import StoreError
 Row = Mapping[str, Any]
 
 # The tables that hold runs; each begins its key with run and attempt. The newest migration script says the columns.
-TABLES = ("runs", "ranks", "regions", "alerts", "alert_ranks")
+TABLES = ("runs", "ranks", "regions", "alerts", "alert_ranks", "texts", "speakers", "assemblies")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -59,9 +59,13 @@ class StateStore:
         return watermark or 0, rows
 
     def save(
-        self, watermark: int, rows: Mapping[str, Sequence[Row]], forgotten: Iterable[tuple[str, int]] = ()
+        self,
+        watermark: int,
+        rows: Mapping[str, Sequence[Row]],
+        forgotten: Iterable[tuple[str, int]] = (),
+        deleted: Mapping[str, Sequence[Row]] | None = None,
     ) -> None:
-        """Write rows over those with their key, delete forgotten runs and move the watermark, all or nothing.
+        """Write rows over those with their key, delete others and forgotten runs, move the watermark, all or nothing.
 
         Raises StoreError; then nothing of it was written.
         """
@@ -71,6 +75,12 @@ class StateStore:
                     for name in TABLES:
                         table = self._tables[name]
                         connection.execute(sa.delete(table).where(table.c.run == run, table.c.attempt == attempt))
+                for name, gone in (deleted or {}).items():
+                    table = self._tables[name]
+                    for row in gone:
+                        connection.execute(
+                            sa.delete(table).where(*(table.c[key] == value for key, value in row.items()))
+                        )
                 for name, changed in rows.items():
                     if changed:
                         connection.execute(_upsert(self._tables[name]), [dict(row) for row in changed])

@@ -35,7 +35,7 @@ def test_every_reason_of_the_collector_has_words() -> None:
     reasons = set(re.findall(r'"((?:rejected|overflow)_[a-z]+)"', fold))
     rows = "".join((COLLECTOR / "ingest" / name).read_text(encoding="utf-8") for name in ("rows.py", "otlp.py"))
     reasons |= {f"rejected_{reason}" for reason in re.findall(r'(?:RejectedError|reject)\("(\w+)"', rows)}
-    assert len(reasons) == 7
+    assert len(reasons) == 8
     for reason in reasons:
         assert reason not in in_words({reason: 1})
 

@@ -1,0 +1,63 @@
+"""Two nodes whose ranks differ: the collector says of all ranks what `ctx-tracer analyze` says of all records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PaddleEnvironment
+from tests.integration.collector_process import Collector
+from tests.integration.jobs import PROGRAMS
+from tests.integration.nodes import finish_nodes, start_nodes
+
+pytestmark = [pytest.mark.paddle, pytest.mark.xdist_group("nodes")]
+
+DIVERGING = PROGRAMS / "ranks" / "diverging.py"
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    with Collector(tmp_path_factory.mktemp("collector") / "data") as running:
+        yield running
+
+
+def analyzed(paddle: PaddleEnvironment, folder: Path) -> list[dict[str, Any]]:
+    done = paddle.run(paddle.ctx_tracer, "analyze", folder / "records-0", folder / "records-1", "--json", cwd=folder)
+    findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rule", "ranks", "region"),
+    [
+        ("no_gradient", "CT202", [0, 1], "blocks.0"),
+        ("operation", "CT203", [0, 1], None),
+        ("settings", "CT305", [0, 1], None),
+        ("healthy", None, [], None),
+    ],
+)
+def test_the_collector_and_analyze_say_the_same(
+    newest_paddle: PaddleEnvironment,
+    tmp_path: Path,
+    collector: Collector,
+    scenario: str,
+    rule: str | None,
+    ranks: list[int],
+    region: str | None,
+) -> None:
+    said = finish_nodes(start_nodes(newest_paddle, tmp_path, collector.url, [DIVERGING, scenario], run=scenario))
+    findings = analyzed(newest_paddle, tmp_path)
+    assert [(f["rule"], f["ranks"], f["region"] and f["region"]["name"]) for f in findings] == (
+        [(rule, ranks, region)] if rule else []
+    ), said
+    told = collector.wait_for_run(scenario, ranks_seen=2, verdict="mismatch" if rule else "match")
+    alerts = collector.get("/api/v1/alerts", run=scenario)["alerts"]
+    assert [
+        {name: alert[name] for name in finding} for alert, finding in zip(alerts, findings, strict=True)
+    ] == findings
+    assert told["sentence"].startswith("Rank" if rule else "Healthy")
+    assert not any("ctx-tracer: error" in text for text in said)  # one node alone could not know
