@@ -67,6 +67,9 @@ def test_it_looks_as_closely_as_it_may_and_says_how_closely(paddle: PaddleEnviro
             findings, (what,), counted = told[f"sampled {how}"]
             assert (findings, counted) == ([], 1)
             assert what.startswith(f"Argument {argument} of ")
+        # Of a list that is a keyword argument each tensor has a name of its own.
+        listed = ([["CT109", "error"]], [], 0) if mode == "hook" else ([], [], 0)
+        assert told["sampled listed"] == listed
 
     # Where a slot comes from is found on the first region of its path and predicted afterwards.
     walks = seen["walks"]

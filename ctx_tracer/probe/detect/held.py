@@ -144,7 +144,9 @@ class HeldCheck(Check):
         # Numbered among the tensors: recompute's PyLayer keeps those apart from the other arguments.
         named = list(zip(_ARGUMENTS, session.tensors(call.args)))
         for key, value in call.kwargs.items():
-            named += [(f"{_ARGUMENT}{key}", tensor) for tensor in session.tensors((value,))]
+            tensors = list(session.tensors((value,)))
+            at = [""] if len(tensors) == 1 else [f"[{index}]" for index in range(len(tensors))]
+            named += [(f"{_ARGUMENT}{key}{where}", tensor) for where, tensor in zip(at, tensors)]
         if reached:
             held = session.namer.values_held(*call)
             named += [(name, value) for name, value in held if session.observer.is_tensor(value)]

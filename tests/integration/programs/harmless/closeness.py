@@ -121,18 +121,25 @@ def moved():
     """What is said of an input that is changed in place between forward and replay, by mode and setting."""
 
     def step(mode, how):
-        block = Block()
-        optimizer = paddle.optimizer.SGD(0.1, parameters=block.parameters())
+        net = Block()
+        optimizer = paddle.optimizer.SGD(0.1, parameters=net.parameters())
         x, unused = paddle.ones([256, WIDTH]), paddle.ones([256])
         x.stop_gradient = False
         x = x * 1.0
-        how_called = CPU_ONLY if mode == "hook" else {}
-        y = recompute(lambda x, unused: block(x), x, unused, use_reentrant=mode == "reentrant", **how_called)
+        more = paddle.ones([256]), paddle.ones([WIDTH])
+
+        def block(x, unused, items=more):
+            return net(x) * (items[0].unsqueeze(1) * items[1])
+
+        keywords = {**CPU_ONLY, "items": more} if mode == "hook" else {}  # reentrant recompute takes none
+        y = recompute(block, x, unused, use_reentrant=mode == "reentrant", **keywords)
         with paddle.no_grad():
             if how == "all":
                 x.add_(paddle.ones_like(x))
             elif how == "one_row":
                 x[101] = 3.0
+            elif how == "listed" and mode == "hook":
+                more[1].add_(paddle.ones_like(more[1]))
             elif how == "unused":
                 unused.add_(paddle.ones_like(unused))
         y.sum().backward()
@@ -147,7 +154,7 @@ def moved():
             "counted": seen["counters"]["held_unsettled"],
         }
 
-    cases = [(s, how) for s in ("off", "sampled") for how in ("untouched", "all", "one_row", "unused")]
+    cases = [(s, how) for s in ("off", "sampled") for how in ("untouched", "all", "one_row", "unused", "listed")]
     return {mode: {f"{s} {how}": of(mode, how, s) for s, how in cases} for mode in MODES}
 
 

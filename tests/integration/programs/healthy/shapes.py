@@ -60,15 +60,19 @@ def positional(mode):
 
 
 def keywords(mode):
-    """The same as keyword arguments, which reentrant recompute does not take."""
+    """The same as keyword arguments, one of them a list, which reentrant recompute does not take."""
+
+    def summed(x, block, items):
+        return block(x + items[0] - items[1])
 
     def between(layers, x):
         mask, positions = mask_and_positions()
         if mode == "hook":
-            return recompute(mode, layers[0], x, mask=mask, positions=positions)
+            x = recompute(mode, layers[0], x, mask=mask, positions=positions)
+            return recompute(mode, summed, x, block=layers[1], items=[mask, mask * 0.5])
         return recompute(mode, layers[0], x, mask, positions)
 
-    return fit(between, Masked())
+    return fit(between, Masked(), Block())
 
 
 def custom_forward(mode):
