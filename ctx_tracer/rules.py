@@ -312,9 +312,9 @@ recompute(lambda t: layer(Identity.apply(t)), x, use_reentrant=True).sum().backw
         slug="context-not-restored",
         severity="error",
         title="Another setting in replay",
-        meaning="A setting that changes what operations compute (the default dtype, auto_cast) was another one when the replay ran.",
+        meaning="A setting that changes what operations compute (the default dtype, auto_cast) was another one when the replay ran. Or, in reentrant mode, a parameter was frozen or set free between forward and backward, so that it gets no gradient, or one that nobody asked for.",
         cause="A setting that was switched on around the call of recompute is off again when backward runs.",
-        remedy="Switch the setting on inside the recomputed block, or for the whole step including backward.",
+        remedy="Switch the setting on inside the recomputed block, or for the whole step including backward. Freeze and set free parameters between steps.",
         example="""\
 paddle.set_default_dtype("float64")
 y = recompute(block, x, use_reentrant=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
@@ -54,9 +55,11 @@ class Path:
         self.latest: Tuple[Any, Signature] = (None, UNKNOWN)  # what was captured last
         self.reaches = False  # in a region recorded in full its function reached a tensor that is no argument
         self.written: Set[str] = set()  # of what it holds for its replay, what the block itself writes to
+        self.in_part = False  # it was told that some of its calls give no gradient
         self.last_clean_step: Optional[int] = None
         self._ordinal_step: Optional[int] = None
         self._ordinal = 0
+        self.replayed_ns = -1  # time.monotonic_ns() of the end of the newest replay
         self._replayed_step: Optional[int] = None
         self._faulty_step: Optional[int] = None
 
@@ -69,6 +72,10 @@ class Path:
     def alive(self) -> bool:
         """Whether all its layers still exist."""
         return all(ref() is not None for ref in self.layers)
+
+    def trains(self) -> bool:
+        """Whether none of its layers is in evaluation."""
+        return all(getattr(ref(), "training", True) for ref in self.layers)
 
     def next_ordinal(self, step: int) -> int:
         """How many times this path was captured in `step` before."""
@@ -83,6 +90,7 @@ class Path:
         if self._replayed_step is not None and self._replayed_step != step:
             self._settle()
         self._replayed_step = step
+        self.replayed_ns = time.monotonic_ns()
 
     def faulty(self, step: int) -> None:
         """Something was found in `step`."""

@@ -12,6 +12,12 @@ from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import follows_from
 
 Report = Mapping[str, Any]
+#: What was looked at of the tensors' values, by `coverage.fingerprint`.
+_VALUES = {
+    "off": "; values were not looked at",
+    "sampled": ", and a sample of their values in the first three steps and every hundredth",
+    "every-step": ", and a sample of their values",
+}
 _MOST_STANDING = 8  # ranks, and stacks, of a hang that are told; the JSON has them all
 
 
@@ -27,8 +33,8 @@ def sentence(report: Report) -> str:
         where = f"all {blocks:,} recomputed blocks" if blocks > 1 else "the recomputed block"
         if less or skipped:
             where = f"the {_count(blocks, 'recomputed block')} of {blocks + less + skipped:,} that were looked at"
-        unread = "; values were not looked at" if covered.get("fingerprint") == "off" else ""
-        agree = f"what recompute saved and what its replay gave back agree in {where} ({tensors}{unread})"
+        values = _VALUES.get(covered.get("fingerprint") or "", "")
+        agree = f"what recompute saved and what its replay gave back agree in {where} ({tensors}{values})"
         if ended and report["run"]["exit_code"] != 0:
             return f"Training {ended}; up to there, {agree}.{_suppressed(report)}"
         # A rank that was started again, or a process beside the training: the job as a whole came to a good end.

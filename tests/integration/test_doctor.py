@@ -114,7 +114,7 @@ def test_statistics_that_count_twice_are_a_side_effect(paddle: PaddleEnvironment
     assert found.reentrant["verdict"] == "safe"
     assert found.reentrant["side_effects"] == ["norm._mean", "norm._variance"]
     assert {(f["rule"], f["severity"]) for f in found.reentrant["findings"]} == {("CT115", "info")}
-    if (3,) <= paddle.release < (3, 2):  # BatchNorm dies in the replay there
+    if (3,) <= paddle.release < (3, 3):  # BatchNorm dies in the replay there
         assert (found.hook["verdict"], found.hook["end"]["signal"]) == ("unsafe", "SIGSEGV")
     else:
         assert found.hook["verdict"] == "safe"

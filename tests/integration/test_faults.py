@@ -130,9 +130,11 @@ def not_replayed(release: Release) -> Iterator[Found]:
         "frozen_embedding.block": ["frozen_embedding.block.up.weight", "frozen_embedding.block.up.bias"],
         "ids_only.0": ["ids_only.0.embed.weight"],
         "plain_data.0": ["plain_data.0.up.weight", "plain_data.0.up.bias"],
+        "plain_data_later.0": ["plain_data_later.0.up.weight", "plain_data_later.0.up.bias"],
     }.items():
         detail = {"parameters": parameters, "parameters_without_grad": len(parameters)}
-        yield Found("CT112", region, tensor=parameters[0], detail=detail, known="paddle-52603", count=2)
+        steps = 1 if region == "plain_data_later.0" else 2
+        yield Found("CT112", region, tensor=parameters[0], detail=detail, known="paddle-52603", count=steps)
 
 
 def inputs_returned(release: Release) -> Iterator[Found]:
@@ -304,6 +306,8 @@ def moved_in_reentrant_mode(release: Release) -> Iterator[Found]:
     yield from moved(release)
     yield Found("CT108", "cached", detail={"captured": 2, "produced": 3})
     yield Found("CT110", "scaled", 1, detail={"sampled": 8})
+    frozen = {"changed": {"stop_gradient of frozen.up.bias": ["False", "True"]}}
+    yield Found("CT117", "frozen", detail=frozen, known="paddle-context-not-replayed")
     if release < (3, 1):
         for variant in ("drawn_by_numpy", "drawn_by_python"):
             yield Found("CT110", variant, 1)
@@ -371,15 +375,15 @@ def freed_input_in_reentrant_mode(release: Release) -> Iterator[Found]:
 READS = "direct helper by_name main_by_name main_helper never through_paddle both"
 IDENTITIES = "respects asks marked registered on_ctx in_forward never frozen"
 INPUTS = (
-    "frozen_embedding ids_only plain_data trained_embedding nothing_to_train evaluation one_of_two detached_half "
-    "discarded part_of_a_model not_optimized"
+    "frozen_embedding ids_only plain_data plain_data_later trained_embedding nothing_to_train evaluation one_of_two "
+    "detached_half discarded part_of_a_model not_optimized"
 )
 RETURNS = "first second in_the_middle two_in_a_row of_a_parameter switched shipped_first shipped_second"
 CHANGES = "dtype layout rows rows_more values output_dtype same lengths"
 RAISES = "in_the_block before_the_block after_the_block same_operation_inside block_with_a_finding hook_outside"
 MOVES = (
     "input_added_to input_set input_scaled input_written input_added_to_in_graph mask_written input_untouched "
-    "parameter_stepped scaled drawn_by_numpy drawn_by_python default_dtype counting cached strided auto_cast"
+    "parameter_stepped frozen scaled drawn_by_numpy drawn_by_python default_dtype counting cached strided auto_cast"
 )
 #: Paths that are more than a mode.
 PATHS = {
@@ -517,3 +521,18 @@ def test_without_recompute_nothing_is_found(newest_paddle: PaddleEnvironment, jo
     assert report["dropped"] == {}
     assert code == 0
     assert [line["variant"] for line in lines] == job.variants.split()
+
+
+def test_a_part_of_the_gradient_that_may_be_missing_is_not_decided(
+    newest_paddle: PaddleEnvironment, tmp_path: Path
+) -> None:
+    told = {}
+    for variants in ("detached_half", "evaluation one_of_two discarded"):
+        folder = tmp_path / variants
+        folder.mkdir()
+        report, _, _ = train(newest_paddle, Job("no_replay", "reentrant", variants), folder)
+        told[variants] = report["verdict"], report["undecided"]
+    verdict, (reason,) = told["detached_half"]
+    assert verdict == "undecided"
+    assert reason.startswith("In a step in which detached_half.0 was replayed, it also ran on inputs of which none ")
+    assert told["evaluation one_of_two discarded"] == ("match", [])

@@ -1,9 +1,14 @@
-"""CT111, CT117: a random generator or a setting that the block depends on is another one in the replay."""
+"""CT111, CT117: a random generator or a setting that the block depends on is another one in the replay.
+
+Whether a parameter trains is such a setting in reentrant mode, where the replay builds the graph that is gone backward
+through. In hook mode the graph is the forward's.
+"""
 
 from __future__ import annotations
 
 from typing import Dict
 
+from ctx_tracer.model import REENTRANT
 from ctx_tracer.probe.detect import Call, Check, sampled
 from ctx_tracer.probe.observe.surroundings import generators, settings
 from ctx_tracer.probe.regions import Region
@@ -26,7 +31,7 @@ class SurroundingsCheck(Check):
     @sampled
     def capture_began(self, region: Region, call: Call) -> None:
         """Note what the block starts from."""
-        region.notes[_SETTINGS] = settings(self._session.paddle)
+        region.notes[_SETTINGS] = self._settings_of(region)
         region.notes[_BEGAN] = generators(self._session.paddle)
 
     @sampled
@@ -51,10 +56,10 @@ class SurroundingsCheck(Check):
                 region.notes[_SUSPECTED] = shared
         if _SETTINGS not in region.notes:
             return  # what was to note them failed
-        before, after = region.notes[_SETTINGS], settings(self._session.paddle)
-        changed = {name: (value, after[name]) for name, value in before.items() if after[name] != value}
+        before, after = region.notes[_SETTINGS], self._settings_of(region)
+        changed = {name: (value, after[name]) for name, value in before.items() if after.get(name, value) != value}
         if changed:
-            self._settings(region, changed)
+            self._changed(region, changed)
 
     @sampled
     def replay_ended(self, region: Region, call: Call) -> None:
@@ -72,7 +77,14 @@ class SurroundingsCheck(Check):
             detail={"generators": names},
         )
 
-    def _settings(self, region: Region, changed: dict[str, tuple[str, str]]) -> None:
+    def _settings_of(self, region: Region) -> Dict[str, str]:
+        found = settings(self._session.paddle)
+        if region.path.mode == REENTRANT:
+            name = self._session.namer.parameter
+            found.update((f"stop_gradient of {name(p.name)}", str(p.stop_gradient)) for p in region.path.parameters())
+        return found
+
+    def _changed(self, region: Region, changed: dict[str, tuple[str, str]]) -> None:
         listed = "; ".join(f"{name} {before} -> {after}" for name, (before, after) in sorted(changed.items()))
         self._session.report(
             "CT117",

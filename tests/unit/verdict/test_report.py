@@ -75,7 +75,8 @@ def test_healthy(healthy: Healthy) -> None:
     assert (told["verdict"], told["findings"], told["undecided"], told["dropped"]) == ("match", [], [], {})
     assert told["sentence"] == (
         "Nothing wrong: in 12 steps on 2 ranks, what recompute saved and what its replay gave back agree in all 48 "
-        "recomputed blocks (480 tensors)."
+        "recomputed blocks (480 tensors, and a sample of their values in the first three "
+        "steps and every hundredth)."
     )
     assert told["scope"] == (
         "saved tensors (hook mode); inputs, outputs, buffers (reentrant mode); a sample of values on sampled steps"
@@ -247,10 +248,11 @@ def test_a_script_that_failed_by_itself_is_told_and_is_no_finding(healthy: Healt
     assert told["verdict"] == "match"
     assert told["sentence"] == (
         "Training ended with exit code 1 on rank 0 at step 12; up to there, what recompute saved and what its replay "
-        "gave back agree in all 48 recomputed blocks (480 tensors)."
+        "gave back agree in all 48 recomputed blocks (480 tensors, and a sample of their values in the first three "
+        "steps and every hundredth)."
     )
     assert report([replace(one, end=replace(one.end, exit=Exit(1))), healthy(1)], exit_code=0)["sentence"].endswith(
-        "(480 tensors). One process ended with exit code 1 on rank 0 at step 12."
+        "and every hundredth). One process ended with exit code 1 on rank 0 at step 12."
     ), "started again, or beside the training"
 
 
@@ -337,7 +339,9 @@ def test_what_was_left_out_to_stay_within_the_budget_is_told_and_is_no_match(hea
     less = {**one.counters, "regions_counted": 20, "regions_skipped": 7}
     told = report([replace(one, counters=less), healthy(1)])
     assert told["verdict"] == "match"  # of what the sentence and the scope speak of
-    assert "agree in the 28 recomputed blocks of 55 that were looked at (480 tensors)" in told["sentence"]
+    assert (
+        "agree in the 28 recomputed blocks of 55 that were looked at (480 tensors, and a sample of" in told["sentence"]
+    )
     assert told["scope"].endswith("; all of this in 28 replays, in others less; a sample of values on sampled steps")
     assert told["coverage"]["not_observed"] == [
         "7 calls of recompute (rank 0): left alone, so that watching stays within 1 % of a step",

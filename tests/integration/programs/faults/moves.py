@@ -84,6 +84,7 @@ BLOCKS = {
     "mask_written": with_mask,
     "input_untouched": plain,
     "parameter_stepped": plain,
+    "frozen": plain,
     "scaled": scaled,
     "drawn_by_numpy": drawn_by_numpy,
     "drawn_by_python": drawn_by_python,
@@ -143,7 +144,9 @@ def train(name):
                 more[0][0] = 5.0
             elif name == "parameter_stepped":
                 block.up.weight.set_value(block.up.weight * 1.0)
+        block.up.bias.stop_gradient = name == "frozen"
         loss.backward()
+        block.up.bias.stop_gradient = False
         return {"gradient": block.up.weight.grad is not None}
 
     return variant

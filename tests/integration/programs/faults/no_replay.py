@@ -66,6 +66,7 @@ LAYERS = {
     "frozen_embedding": Embedded(frozen=True),
     "ids_only": nn.Sequential(WithIds(), nn.Linear(WIDTH, 1)),
     "plain_data": nn.Sequential(Block(), nn.Linear(WIDTH, 1)),
+    "plain_data_later": nn.Sequential(Block(), nn.Linear(WIDTH, 1)),
     "trained_embedding": Embedded(frozen=False),
     "nothing_to_train": nn.Sequential(Block(), nn.Linear(WIDTH, 1)),
     "evaluation": nn.Sequential(Block(), nn.Linear(WIDTH, 1)),
@@ -81,9 +82,11 @@ for parameter in LAYERS["nothing_to_train"][0].parameters():
 IDS = paddle.to_tensor([[1, 2], [3, 4]])
 
 
-def losses(name, model):
+def losses(name, model, step):
     """The losses of one step, each for a backward of its own."""
-    if name in ("frozen_embedding", "trained_embedding"):
+    if name == "plain_data_later":  # when every parameter has a gradient, that of the step before, set to zero
+        yield model[1](run(model[0], data() if step else hidden()))
+    elif name in ("frozen_embedding", "trained_embedding"):
         yield model(IDS)
     elif name == "evaluation":
         yield model[1](run(model[0], hidden()))
@@ -115,8 +118,8 @@ def train(name):
         model = LAYERS[name]
         trained = model[1].parameters() if name == "not_optimized" else model.parameters()
         optimizer = paddle.optimizer.SGD(0.1, parameters=trained)
-        for _ in range(2):
-            for loss in losses(name, model):
+        for step in range(2):
+            for loss in losses(name, model, step):
                 (loss * loss).sum().backward()
             without = [n for n, p in model.named_parameters() if not p.stop_gradient and p.grad is None]
             optimizer.step()
