@@ -145,7 +145,7 @@ def inputs_returned(release: Release) -> Iterator[Found]:
 
 
 def died_after_the_replay(release: Release) -> Iterator[Found]:
-    yield Found("CT302", detail={"signal": "SIGSEGV"}, known="paddle-second-backward-reentrant")
+    yield Found("CT302", detail={"signal": "SIGSEGV"}, known="paddle-reentrant-backward-crash")
 
 
 def changed(release: Release) -> Iterator[Found]:
@@ -423,7 +423,8 @@ JOBS = [
     Job("counts", "reentrant", "unused other_order more fewer", other_outputs),
     Job("moves", "hook", MOVES, moved_in_hook_mode),
     Job("moves", "reentrant", MOVES, moved_in_reentrant_mode),
-    Job("again", "hook", "two_losses retained_once twice", twice),
+    Job("again", "hook", "two_losses retained_once input_unused twice", twice),
+    Job("again", "reentrant", "input_unused", died_after_the_replay, code=139),
     Job("again", "reentrant", "two_losses retained_once twice", twice_in_reentrant_mode, code=139),
     Job("freed", "hook", "untouched closure", freed, code=139),
     Job("freed", "hook", "default", freed, code=139),
@@ -448,7 +449,7 @@ PLAIN = [
     Job("raises", "none", f"value_error keyboard_interrupt system_exit {RAISES}"),
     Job("counts", "none", "more fewer other_order unused"),
     Job("moves", "none", MOVES),
-    Job("again", "none", "two_losses retained_once twice"),
+    Job("again", "none", "two_losses retained_once input_unused twice"),
     Job("semi_auto", "none", SHARDS, ranks=2),
 ]
 

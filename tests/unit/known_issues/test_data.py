@@ -163,7 +163,7 @@ def text_of(case: str, version: str) -> dict[str, Any]:
             None,
             {"detail": {"signal": "SIGSEGV", "after": "done", "last_region": {"mode": REENTRANT}}},
             "3.3.1",
-            "paddle-second-backward-reentrant",
+            "paddle-reentrant-backward-crash",
         ),
         (
             "CT302",
