@@ -60,6 +60,13 @@ def test_a_copy_counts_once_and_the_one_that_knows_most(tmp_path: Path) -> None:
     early = shutil.copy(one, tmp_path / f"copy{layout.SUFFIX}")
     report = report_of_records([tmp_path, one, Path(early)])
     assert [process["rank"] for process in report["processes"]] == [0]
+    # A copy that was made while it ran, under a name that comes first or last.
+    writer = RecordWriter.create(str(tmp_path), replace(IDENTITY, rank=1, pid=101), layout.MIN_SIZE)
+    for name in "az":
+        shutil.copy(writer.path, tmp_path / f"{name}{layout.SUFFIX}")
+    writer.set_progress(7, 0, 0)
+    report = report_of_records([tmp_path])
+    assert [(process["rank"], process["step"]) for process in report["processes"]] == [(0, 0), (1, 7)]
 
 
 def test_several_runs_must_be_told_apart(tmp_path: Path) -> None:

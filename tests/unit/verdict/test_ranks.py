@@ -213,6 +213,21 @@ def test_what_was_lost_accuses_nobody_and_what_comes_later_is_compared(lost: int
     assert findings(list(reversed(stories))) == [("CT202", (0, 1))]
 
 
+@pytest.mark.parametrize("lost", range(9))
+def test_what_was_lost_in_the_middle_accuses_nobody(lost: int) -> None:
+    """One event, of ranks that do the same: that a region will not be replayed, for one."""
+
+    def act(story: Story, odd: bool) -> None:
+        story.replay(story.capture("a"))
+        story.capture("b", why_not="no gradient")
+        story.call()
+
+    stories = pair(act)
+    assert len(stories[1].events) == 11
+    del stories[1].events[lost + 1]
+    assert findings(stories) == findings(list(reversed(stories))) == []
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     blocks=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.booleans()), max_size=6),
