@@ -179,6 +179,10 @@ REDUCER = (
     [
         (REDUCER, "AllReduce of DataParallel's reducer (Gloo)"),
         (("paddle::distributed::ProcessGroupNCCL::AllGather", "egr::RunBackward"), "AllGather of C++ (NCCL)"),
+        (
+            ("ProcessGroupGloo::Broadcast", "ProcessGroupGloo::AllReduce"),
+            "AllReduce of C++ (Gloo)",
+        ),  # one made of others
         (("std::condition_variable::wait", "paddle::operators::reader::BlockingQueue::Receive"), None),
         ((), "native code below backward"),
     ],
