@@ -1,11 +1,12 @@
 """How long the verdict over many ranks takes after the last of them has spoken, and what it holds in memory.
 
-    ./run bench ranks [--ranks 1024] [--regions 100] [--micro-batches 8] [--steps 1] [--json]
+    ./run bench ranks [--ranks 1024] [--regions 100] [--micro-batches 8] [--steps 1] [--part ranks|collector] [--json]
 
 A simulation: each rank captures and replays its regions, each with one collective of its model-parallel group of eight
 and one of all ranks, as a tensor-parallel model with a data-parallel reduction inside would. Ranks speak one after the
 other, the worst order for memory. One rank does not replay one region of the last micro-batch: the verdict must name
-it, and nobody else. Times are of this process alone, whatever else the machine does.
+it, and nobody else. Then the same through a collector's detection, from what the daemons of nodes of eight ranks send,
+with two healthy steps before. Times are of this process alone, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _across import collector, said
 
 from ctx_tracer.model import Identity
 from ctx_tracer.record.layout import CollectiveEvent, Definition, DetailEvent, Event, RegionEvent, StepEvent
@@ -87,11 +93,34 @@ def main() -> int:
     parser.add_argument("--regions", type=int, default=100)
     parser.add_argument("--micro-batches", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1)
+    parser.add_argument("--part", choices=["ranks", "collector"], help="by itself; without it both, a process each")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.part is None:
+        figures = {name: value for part in ("ranks", "collector") for name, value in by_itself(part).items()}
+    else:
+        figures = (among_records if options.part == "ranks" else through_a_collector)(options)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        print("\n".join(f"{name:44}{value}" for name, value in figures.items()))
+    wanted = [f"CT202 on rank {options.ranks // 2}"]
+    return 0 if all(figures.get(name, wanted) == wanted for name in ("found", "collector_found")) else 1
+
+
+def by_itself(part: str) -> dict[str, Any]:
+    """The figures of one part, measured in a process of its own: what the other holds in memory is not its."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--part", part, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    sys.stderr.write(done.stderr)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def among_records(options: argparse.Namespace) -> dict[str, Any]:
+    """Ranks that read all records, as the daemon of a node and `ctx-tracer analyze` do."""
     shape = (options.regions, options.micro_batches, options.steps)
     same, odd = list(events(*shape, faulty=False)), list(events(*shape, faulty=True))
-    culprit = options.ranks // 2
     ranks = Ranks()
     known = [definitions(rank, options.ranks, options.regions) for rank in range(options.ranks)]
     speakers = []
@@ -102,12 +131,12 @@ def main() -> int:
     started = time.process_time()
     for rank, speaker in enumerate(speakers):
         last = time.process_time()
-        for event in odd if rank == culprit else same:
+        for event in odd if rank == options.ranks // 2 else same:
             speaker.hear(event)
     findings = ranks.findings()
     ended = time.process_time()
     found = sorted({(finding.rule, finding.ranks) for finding in findings})
-    figures = {
+    return {
         "ranks": options.ranks,
         "events": len(same) * options.ranks,
         "events_per_cpu_second": round(len(same) * options.ranks / (ended - started)),
@@ -115,11 +144,21 @@ def main() -> int:
         "memory_mib": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, 1),
         "found": [f"{rule} on rank {', '.join(map(str, which))}" for rule, which in found],
     }
-    if options.json:
-        print(json.dumps(figures, indent=2))
-    else:
-        print("\n".join(f"{name:40}{value}" for name, value in figures.items()))
-    return 0 if found == [("CT202", (culprit,))] else 1
+
+
+def through_a_collector(options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of bench/_across.py."""
+    identity = replace(IDENTITY, world_size=options.ranks)
+    shape = (options.regions, options.micro_batches, max(options.steps, 3))
+    usual = definitions(0, options.ranks, options.regions)
+    same = said(identity, usual, events(*shape, faulty=False))
+    odd = said(identity, usual, events(*shape, faulty=True))
+
+    def definitions_of(rank: int) -> list[str]:
+        own = definitions(rank, options.ranks, options.regions).values()
+        return [json.dumps([d.id, d.kind, d.data]) for d in own if d.kind != "call"]
+
+    return collector(identity, options.ranks, same, odd, definitions_of, options.ranks // 2)
 
 
 if __name__ == "__main__":

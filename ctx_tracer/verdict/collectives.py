@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctx_tracer.model import Finding
+from ctx_tracer.verdict.group import natural
 from ctx_tracer.verdict.speaker import ONCE, UNKNOWN, Call, Held, Kind, Speaker
 from ctx_tracer.verdict.words import call_in_words, ranks_in_words
 
@@ -180,7 +181,8 @@ class Group:
 
     def _different_regions(self, position: int, said: _Said) -> None:
         sides = said.sides()
-        kind = min((k for k in sides if k != ONCE), key=lambda k: (len(sides[k]), sides[k]))
+        # By its name: those who know some of the ranks only choose the same region.
+        kind = min((k for k in sides if k != ONCE), key=lambda k: (natural(k[1]), sides[k]))
         held, _, call = said.full[kind]
         words = call_in_words(call.data, call.numel)
         others = [k for k in sides if k != kind]

@@ -21,8 +21,8 @@ from ctx_tracer.verdict.speaker import Speaker
 from ctx_tracer.verdict.speech import Passage, name_of, words_of
 from ctx_tracer.verdict.words import ranks_in_words
 
-# Passages and definitions of one attempt that are kept in full: 60 MB at the most a passage can be, 5 as they are.
-MAX_PASSAGES = 4096
+# Passages and definitions of one attempt that are kept in full: of steps that repeat themselves a few dozen.
+MAX_PASSAGES = 2048
 MAX_DEFINITIONS = 65_536
 # A passage that does not come, or whose letters do not, is taken for lost: a daemon pauses for six times less at most.
 LATE_NS = 30_000_000_000

@@ -20,7 +20,7 @@ from ctx_tracer.record.layout import Definition
 from ctx_tracer.verdict.ranks import is_compared
 from ctx_tracer.verdict.speaker import ONCE, UNKNOWN, Call, Held, Kind, Speaker
 
-MAX_ITEMS = 512  # of a passage, where no call follows: about 15 KB in full
+MAX_ITEMS = 2048  # of a passage, where no call follows: about 30 KB in full
 _MOST_KNOWN = 256  # passages sent before that a process remembers: a hybrid job's step has a few for each of ten lanes
 _KINDS = ("once", "unknown", "again", "replay")
 

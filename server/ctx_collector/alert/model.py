@@ -23,8 +23,7 @@ RESOLVED = "resolved"
 RESOLVE_STEPS = 20
 
 
-# What the daemon of a node says of its ranks and this collector of all is the same alert.
-_OF_A_GROUP = ("CT202", "CT203")
+# Of which there is one: what the daemon of a node says of its ranks and this collector of all is the same alert.
 _OF_THE_JOB = ("CT301", "CT305")
 # In place of a rank, of what this collector found itself: before whatever was found at the same step.
 _JUDGED = -1
@@ -36,19 +35,19 @@ def fingerprint(run: str, attempt: int, finding: Finding, rank: int) -> str:
     Args:
         run: run id.
         attempt: restart generation.
-        finding: its rule counts; what ranks do differently is one alert for each group of them, how they are set up and
-            that they stand still one for the attempt; of all else its region (name and mode) and slot count, and its
-            first rank where it has no region.
+        finding: its rule counts, and its region (name and mode) and slot. Where it has no region, the group of ranks
+            whose calls differ counts, or else its first rank; how ranks are set up and that they stand still is one
+            alert for the attempt.
         rank: the rank that sent it, for a finding that names none.
     """
     where: list[Any]
     group = finding.detail.get("group")
-    if finding.rule in _OF_A_GROUP and isinstance(group, list):
-        where = ["group", *group]
-    elif finding.rule in _OF_THE_JOB:
+    if finding.rule in _OF_THE_JOB:
         where = ["job"]
     elif finding.region is not None:
         where = ["region", finding.region.name, finding.region.mode]
+    elif finding.rule == "CT203" and isinstance(group, list):
+        where = ["group", *group]
     else:
         where = ["rank", min(finding.ranks, default=rank)]
     identity = json.dumps([run, attempt, finding.rule, where, finding.slot])

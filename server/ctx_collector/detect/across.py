@@ -14,6 +14,7 @@ from ctx_collector.store.observations import Observed
 from ctx_tracer import semconv
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.verdict.hearing import Heard, Hearing
+from ctx_tracer.verdict.merge import merge
 from ctx_tracer.verdict.speech import Passage
 
 # Ranks that end together are told of by several daemons, evidence before all else: the rest follows within this.
@@ -88,33 +89,32 @@ def judge(run: Run, now_ns: int, changed: Changed) -> bool:
     if run.hearing is None:
         return False
     settled = len({h.speaker.rank for h in run.hearing.processes.values()}) >= (run.world_size or 0)
-    fresh = False
-    for finding in run.hearing.findings(settled=settled or _waited_long(run, now_ns)):
-        fresh |= _raise(run, finding, now_ns, changed)
-    return fresh
+    found = run.hearing.findings(settled=settled or _waited_long(run, now_ns))
+    if found == run.told:
+        return False
+    run.told = found
+    for finding in merge(found):
+        _raise(run, finding, now_ns, changed)
+    return True
 
 
-def _raise(run: Run, found: Finding, now_ns: int, changed: Changed) -> bool:
+def _raise(run: Run, found: Finding, now_ns: int, changed: Changed) -> None:
     """This collector's own finding, which stands for what daemons say of the same thing."""
-    if run.told.get(found.key) == found or not found.ranks:
-        return False
-    run.told[found.key] = found
     finding = parse_finding(json.dumps(found.to_dict()))
-    if finding is None:
-        return False
+    if finding is None or not found.ranks:
+        return
     reporter = min(found.ranks)
     key = fingerprint(run.run, run.attempt, finding, reporter)
     alert = run.alerts.get(key)
     if alert is None:
         if len(run.alerts) >= MAX_ALERTS:
-            return False
+            return
         alert = run.alerts[key] = new_alert(run.run, run.attempt, finding, reporter, None, now_ns)
     before = set(alert.ranks)
     for one in alert.judge(finding, now_ns):
         changed.alert_ranks.add((run.key, key, one))
     changed.unnamed |= {(run.key, key, one) for one in before - set(alert.ranks)}
     changed.alerts.add((run.key, key))
-    return True
 
 
 def _waited_long(run: Run, now_ns: int) -> bool:

@@ -91,7 +91,7 @@ class Run:
     hearing: Hearing | None = None  # what its ranks say of each other
     hearing_since_ns: int = 0  # by this collector's clock, and since it was started
     hearing_over: bool = False  # nobody says anything any more
-    told: dict[tuple[object, ...], Finding] = field(default_factory=dict)  # of the hearing, by its key
+    told: list[Finding] = field(default_factory=list)  # what the hearing found, as it is in the alerts
     version: int = 0  # moves with every change, so that what was computed from it can be kept
 
     @property

@@ -17,8 +17,8 @@ from ctx_collector.store.observations import Observed
 from ctx_collector.store.state import StateStore
 
 from ctx_tracer import semconv
-from ctx_tracer.model import Finding
-from tests.unit.collector.spans import finding, observed
+from ctx_tracer.model import Finding, Region
+from tests.unit.collector.spans import observed
 from tests.unit.verdict.stories import Story
 from tests.unit.verdict.test_hearing import FAULTS, faulty, offline, spoken
 
@@ -121,7 +121,8 @@ def test_the_alerts_are_what_the_records_tell(collector: Collector, fault: str |
 
 def of_a_node(ranks: tuple[int, ...], **fields: Any) -> Finding:
     """What the daemon of one node says: of its ranks there is no majority."""
-    return finding("CT202", "layers.1", ranks=ranks, detail={"group": list(range(WORLD)), "position": 10}, **fields)
+    region = Region("layers.2", 0, "t.py:9", "reentrant")
+    return Finding("CT202", region=region, ranks=ranks, detail={"group": list(range(WORLD)), "position": 10}, **fields)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
