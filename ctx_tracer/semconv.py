@@ -44,6 +44,7 @@ RANKS_SAID = "ctx.ranks.said"  # JSON, of each passage: lane, start, size, step,
 RANKS_PASSAGES = "ctx.ranks.passages"  # passages in full, each as JSON
 RANKS_DEFINITIONS = "ctx.ranks.definitions"  # definitions of the record, each as JSON
 RANKS_PATHS = "ctx.ranks.paths"  # JSON: names and modes of regions that were captured for the first time
+RANKS_STANDING = "ctx.ranks.standing"  # JSON: where the rank stands while no progress is made
 RANKS_LAST = "ctx.ranks.last"  # JSON, at a good end: lanes and the last position in each
 
 # On `recompute capture` and `recompute replay`

@@ -125,6 +125,7 @@ class Daemon:
         if gone:
             self._tell_of_ranks(now_ns)
         hang = self._stalls.tick(self.processes, now_ns)
+        self._stalls.tell(now_ns, self.processes)
         if hang is not None and self._counts(hang):
             self.hangs.append(hang)
             self._tell(hang, now_ns)

@@ -17,6 +17,7 @@ from ctx_tracer.verdict.speech import name_of
 if TYPE_CHECKING:
     from ctx_tracer.verdict.speaker import Speaker
     from ctx_tracer.verdict.speech import Speech
+    from ctx_tracer.verdict.standing import Rank
 
 # A rank that is silent for so long may be blocked: what it has said is sent before its step ends. Few kernels take that
 # long.
@@ -51,6 +52,11 @@ class Said:
             return
         self._paused = True
         self._flush(now_ns)
+
+    def stands(self, now_ns: int, rank: Rank, threshold_s: float) -> None:
+        """The rank was looked at because it, or another of its node, made no progress for `threshold_s`."""
+        standing = {"now_ns": now_ns, "threshold_s": threshold_s, "rank": rank.to_dict()}
+        self._send(now_ns, {semconv.RANKS_STANDING: _dumps(standing)}, [], [], [])
 
     def ended(self, now_ns: int, *, in_good_order: bool) -> None:
         """The rank will say nothing more."""

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ctx_tracer.daemon.stacks import native_functions, sample
-from ctx_tracer.verdict.hang import Rank, hang_finding, stall_after_s
+from ctx_tracer.verdict.hang import hang_finding, stall_after_s
 from ctx_tracer.verdict.stacks import moved
+from ctx_tracer.verdict.standing import Rank
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.observed import Observed
@@ -53,6 +54,7 @@ class Watch:
         self._looking: threading.Thread | None = None
         self._seen: dict[int, tuple[Sample, Sample] | None] = {}  # by pid
         self._told: tuple[object, ...] | None = None  # where everybody stood in the hang that was told
+        self._standings: list[tuple[Observed, Rank]] = []
 
     def tick(self, processes: Sequence[Observed], now_ns: int) -> Finding | None:
         """The hang, where one has been made out."""
@@ -72,6 +74,13 @@ class Watch:
         self._looking = threading.Thread(target=self._look, args=(pids, unseen), name="ctx-tracer-stall", daemon=True)
         self._looking.start()
         return None
+
+    def tell(self, now_ns: int, processes: Sequence[Observed]) -> None:
+        """Where ranks stand goes to those who know of the ranks for which they may wait, once for each look."""
+        for observed, rank in self._standings:
+            if observed.spans is not None and observed.spans.said is not None and rank.samples is not None:
+                observed.spans.said.stands(now_ns, rank, self._threshold_s(processes))
+        self._standings = []
 
     def _threshold_s(self, processes: Sequence[Observed]) -> float:
         slowest = max((observed.slowest_step_s for observed in processes), default=0.0)
@@ -97,10 +106,8 @@ class Watch:
     def _judge(self, processes: Sequence[Observed], now_ns: int) -> Finding | None:
         threshold_s = self._threshold_s(processes)
         ranks = _ranks(processes)
-        known = {
-            observed.reader.identity.rank: Rank(observed.end(), observed.reader.lanes(), self._seen.get(observed.pid))
-            for observed in ranks
-        }
+        self._standings = [(o, Rank(o.end(), o.reader.lanes(), self._seen.get(o.pid))) for o in ranks]
+        known = {observed.reader.identity.rank: rank for observed, rank in self._standings}
         finding = hang_finding(known, now_ns, threshold_s)
         if finding is None:
             self._next_ns = now_ns + int(threshold_s * 1e9)  # whatever still moves is asked again after as long

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ctx_tracer.model import Finding, Region
-from ctx_tracer.verdict.collectives import minority
+from ctx_tracer.verdict.sides import minority
 from ctx_tracer.verdict.speaker import First, Speaker, digest
 from ctx_tracer.verdict.words import ranks_in_words
 
@@ -55,7 +55,7 @@ def _slot(
     fields = _OF_A_MESH if any("process_mesh" in facts for facts in comparable.values()) else ("dtype",)
     said: dict[Hashable, list[int]] = {}
     for rank, facts in sorted(comparable.items()):
-        said.setdefault(tuple(_plain(facts.get(field)) for field in fields), []).append(rank)
+        said.setdefault(tuple(plain(facts.get(field)) for field in fields), []).append(rank)
     if len(said) < 2:
         return None
     odd = minority(said)
@@ -63,7 +63,7 @@ def _slot(
     majority = comparable[next(rank for rank in sorted(comparable) if rank not in odd)] if odd else None
     one = comparable[ranks[0]]
     other = majority if majority is not None else comparable[ranks[-1]]
-    differs = tuple(field for field in fields if _plain(one.get(field)) != _plain(other.get(field)))
+    differs = tuple(field for field in fields if plain(one.get(field)) != plain(other.get(field)))
     what = one.get("name") or f"slot {index} of {region.name}"
     values = " and ".join(
         f"{ranks_in_words(members)} {'has' if len(members) == 1 else 'have'} "
@@ -107,7 +107,7 @@ def _comparable(
     for rank, one in facts.items():
         if one.get("role") == "parameter" or one.get("name"):
             stage = places[rank].get("pp")
-            named.setdefault((one.get("name"), stage, _plain(one.get("shape"))), {})[rank] = one
+            named.setdefault((one.get("name"), stage, plain(one.get("shape"))), {})[rank] = one
     return max(named.values(), key=len, default={})
 
 
@@ -127,7 +127,7 @@ def configuration_findings(speakers: Sequence[Speaker]) -> list[Finding]:
         for name in sorted({name for one in settings.values() for name in one}):
             said: dict[Hashable, list[int]] = {}
             for rank, one in settings.items():
-                said.setdefault(_plain(one.get(name)), []).append(rank)
+                said.setdefault(plain(one.get(name)), []).append(rank)
             if len(said) > 1:
                 differing[name] = said
     if not differing:
@@ -168,8 +168,9 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Hashable:
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
+def plain(value: Any) -> Hashable:
+    """A JSON value that can be compared and counted."""
+    return tuple(map(plain, value)) if isinstance(value, list) else value
 
 
 def _word(value: Any) -> str:

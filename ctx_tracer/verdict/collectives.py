@@ -6,41 +6,17 @@ nor what C++ does by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ctx_tracer.model import Finding
 from ctx_tracer.verdict.group import natural
+from ctx_tracer.verdict.sides import Said, minority
 from ctx_tracer.verdict.speaker import ONCE, UNKNOWN, Call, Held, Kind, Speaker
 from ctx_tracer.verdict.words import call_in_words, ranks_in_words
 
 # Positions that are waited for in one group: what a rank is ahead of another by is a step at most.
 MAX_WAITING = 1 << 16
-
-
-@dataclass
-class _Said:
-    """What ranks said at one position: each thing with the ranks that said it, and the lowest of them in full."""
-
-    ranks: dict[Any, list[int]] = field(default_factory=dict)
-    full: dict[Any, Any] = field(default_factory=dict)
-    count: int = 0
-    _lowest: dict[Any, int] = field(default_factory=dict)
-
-    def say(self, what: Hashable, rank: int, full: Any) -> None:
-        self.ranks.setdefault(what, []).append(rank)
-        if rank <= self._lowest.setdefault(what, rank):
-            self.full[what], self._lowest[what] = full, rank
-        self.count += 1
-
-    def complete(self, expected: set[int]) -> bool:
-        """Whether all expected ranks have spoken."""
-        return self.count >= len(expected) and expected <= {rank for ranks in self.ranks.values() for rank in ranks}
-
-    def sides(self) -> dict[Any, list[int]]:
-        """The same in one order, whoever spoke first: by the lowest rank."""
-        return dict(sorted(((what, sorted(ranks)) for what, ranks in self.ranks.items()), key=lambda side: side[1]))
 
 
 class Group:
@@ -57,8 +33,8 @@ class Group:
         self._newest: dict[int, int] = {}
         self._over_after: int | None = None  # the last position of a rank that ended in good order
         self._floor = 0  # events of some rank before this position were lost
-        self._calls: dict[int, _Said] = {}
-        self._kinds: dict[int, _Said] = {}
+        self._calls: dict[int, Said] = {}
+        self._kinds: dict[int, Said] = {}
 
     @property
     def oldest(self) -> int | None:
@@ -102,7 +78,7 @@ class Group:
         self._newest[speaker.rank] = position
         if position < self._floor:
             return
-        said = self._calls.setdefault(position, _Said())
+        said = self._calls.setdefault(position, Said())
         said.say(call.signature(), speaker.rank, (call, held, speaker))
         if said.complete(self.expected):
             self._judge_call(position)
@@ -114,7 +90,7 @@ class Group:
         """It became known whether a rank will enter this collective again in a replay."""
         if self.over is not None or call.position < self._floor:
             return
-        said = self._kinds.setdefault(call.position, _Said())
+        said = self._kinds.setdefault(call.position, Said())
         said.say(kind, speaker.rank, (held, speaker, call))
         if said.complete(self.expected):
             self._judge_kind(call.position)
@@ -131,7 +107,7 @@ class Group:
         if len(said.ranks) > 1 and UNKNOWN not in said.ranks and self._really_differ(said):
             self._different_regions(position, said)
 
-    def _judge(self, ready: Callable[[_Said], bool]) -> None:
+    def _judge(self, ready: Callable[[Said], bool]) -> None:
         """Whatever is ready, in the order of the positions."""
         for position in sorted({*self._calls, *self._kinds}):
             for waiting, judge in ((self._calls, self._judge_call), (self._kinds, self._judge_kind)):
@@ -171,7 +147,7 @@ class Group:
 
     # --- CT202 ---
 
-    def _really_differ(self, said: _Said) -> bool:
+    def _really_differ(self, said: Said) -> bool:
         """Regions of other names are other stages or experts, unless each rank has captured both."""
         kinds = [kind for kind in said.ranks if isinstance(kind, tuple)]
         if len({kind[0] for kind in kinds}) > 1:
@@ -179,7 +155,7 @@ class Group:
         names = {(kind[1], kind[2]) for kind in kinds}
         return all(names <= speaker.paths for _, speaker, _ in said.full.values())
 
-    def _different_regions(self, position: int, said: _Said) -> None:
+    def _different_regions(self, position: int, said: Said) -> None:
         sides = said.sides()
         # By its name: those who know some of the ranks only choose the same region.
         kind = min((k for k in sides if k != ONCE), key=lambda k: (natural(k[1]), sides[k]))
@@ -217,7 +193,7 @@ class Group:
 
     # --- CT203 ---
 
-    def _different_calls(self, position: int, said: _Said) -> None:
+    def _different_calls(self, position: int, said: Said) -> None:
         sides = said.sides()
         words = [
             f"{ranks_in_words(ranks)} call{'s' if len(ranks) == 1 else ''} {_in_words(said.full[what][0])}"
@@ -280,15 +256,6 @@ class Group:
 
     def _pids(self, ranks: Sequence[int]) -> tuple[int, ...]:
         return tuple(self.members[rank].identity.pid for rank in sorted(ranks) if rank in self.members)
-
-
-def minority(said: Mapping[Any, Sequence[int]]) -> list[int]:
-    """The ranks that are not of the majority; empty where there is none, as of two ranks that differ."""
-    most = max(said.values(), key=len)
-    total = sum(map(len, said.values()))
-    return (
-        sorted(rank for ranks in said.values() if ranks is not most for rank in ranks) if 2 * len(most) > total else []
-    )
 
 
 def _instead(kind: Kind, held: Held | None) -> str:

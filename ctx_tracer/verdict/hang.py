@@ -1,4 +1,4 @@
-"""CT301: who waits for whom, and what those do for whom is waited, from two looks at every rank of a node.
+"""CT301: who waits for whom, and what those do for whom is waited, from two looks at every rank of a node, or of all.
 
 A rank is blocked where the record shows it inside a collective, a receive or a reshard; whether it spends CPU there
 says nothing, because some backends spin. Of a rank that is not there, its stack and /proc say what it does instead.
@@ -7,37 +7,19 @@ Whatever still moves is slow at most: an evaluation, loading and saving look lik
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ctx_tracer.model import Finding, Region
 from ctx_tracer.record.layout import LaneState
-from ctx_tracer.verdict.exits import ProcessEnd, doing
-from ctx_tracer.verdict.stacks import Sample, grouped, moved, native_collective, one_function, user_frame
+from ctx_tracer.verdict.exits import doing
+from ctx_tracer.verdict.stacks import grouped, moved, native_collective, one_function, user_frame
+from ctx_tracer.verdict.standing import Rank
 
 # A rank that still moves is told as slow after this many thresholds: most evaluations are over by then.
 SLOW_AFTER = 4
 _MOST_NAMED = 4  # ranks of which a sentence says what they do; the detail has them all
-
-
-@dataclass(frozen=True)
-class Rank:
-    """What is known of one rank of this node."""
-
-    end: ProcessEnd  # its exit is None while it runs
-    lanes: Sequence[LaneState] = ()
-    samples: tuple[Sample, Sample] | None = None  # None: it ended
-
-    @property
-    def call(self) -> LaneState | None:
-        """The innermost collective that it is in."""
-        return max((lane for lane in self.lanes if lane.open), key=lambda lane: lane.entered_ns, default=None)
-
-    def data(self, number: int) -> Mapping[str, Any]:
-        """What an id of its record stands for."""
-        definition = self.end.definitions.get(number)
-        return definition.data if definition is not None else {}
 
 
 @dataclass(frozen=True)
@@ -109,11 +91,13 @@ def hang_finding(ranks: Mapping[int, Rank], now_ns: int, threshold_s: float) -> 
 def _waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
     """Who is in a call, and for whom it waits there."""
     waits = []
+    arrived = _newest(ranks)
     for number, rank in sorted(ranks.items()):
         call = rank.call
         if rank.samples is None or call is None or _stopped(rank):
             continue
         lane, described = rank.data(call.lane), rank.data(call.call)
+        theirs = arrived.get(_meeting(number, lane), {})
         waits.append(
             _Wait(
                 number,
@@ -121,7 +105,7 @@ def _waits(ranks: Mapping[int, Rank]) -> list[_Wait]:
                 call.entered_ns,
                 described.get("source"),
                 _region(rank, call),
-                tuple(other for other in _others(number, lane) if not _arrived(ranks.get(other), number, lane, call)),
+                tuple(other for other in _others(number, lane) if theirs.get(other, -1) < call.position),
             )
         )
     return waits or _hidden_waits(ranks)
@@ -169,18 +153,24 @@ def _others(rank: int, lane: Mapping[str, Any]) -> list[int]:
     return [other for other in lane.get("ranks") or () if other != rank]
 
 
-def _arrived(other: Rank | None, rank: int, lane: Mapping[str, Any], call: LaneState) -> bool:
-    """Whether `other` has entered the call in which `rank` is, and can do its part."""
-    if other is None or other.samples is None or _stopped(other):
-        return False
-    kind = {"send": "recv", "recv": "send"}.get(str(lane.get("kind")), lane.get("kind"))
-    for theirs in other.lanes:
-        data = other.data(theirs.lane)
-        same = data.get("kind") == kind and data.get("ranks") == lane.get("ranks")
-        peer = data.get("peer") == (rank if kind in ("send", "recv") else None)
-        if same and peer and data.get("group") == lane.get("group") and theirs.newest >= call.position:
-            return True
-    return False
+def _newest(ranks: Mapping[int, Rank]) -> dict[Hashable, dict[int, int]]:
+    """By where calls meet and rank: the newest call that was entered, of ranks that can do their part."""
+    found: dict[Hashable, dict[int, int]] = {}
+    for number, rank in ranks.items():
+        for lane in rank.lanes if rank.samples is not None and not _stopped(rank) else ():
+            data = rank.data(lane.lane)
+            peer = data.get("peer")
+            # Where a peer waits for it.
+            kind = {"send": "recv", "recv": "send"}.get(str(data.get("kind")), data.get("kind"))
+            key = _meeting(peer if kind in ("send", "recv") else number, {**data, "kind": kind, "peer": number})
+            found.setdefault(key, {})[number] = lane.newest
+    return found
+
+
+def _meeting(rank: int | None, lane: Mapping[str, Any]) -> Hashable:
+    """What calls of a rank's lane have in common with those of whoever it waits for."""
+    pair = (rank, lane.get("peer")) if lane.get("kind") in ("send", "recv") else ()
+    return (lane.get("kind"), tuple(lane.get("ranks") or ()), lane.get("group"), *pair)
 
 
 def _stopped(rank: Rank | None) -> bool:

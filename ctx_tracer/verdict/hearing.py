@@ -13,12 +13,16 @@ from typing import Any
 
 from ctx_tracer.model import Finding, Identity
 from ctx_tracer.record.layout import Definition
+from ctx_tracer.verdict.agreement import flat, plain
 from ctx_tracer.verdict.assembly import MAX_KEPT, Assembly
 from ctx_tracer.verdict.checkpoints import with_checkpoints
 from ctx_tracer.verdict.collectives import Group
+from ctx_tracer.verdict.exits import Exit, ProcessEnd
+from ctx_tracer.verdict.hang import hang_finding
 from ctx_tracer.verdict.ranks import Ranks
-from ctx_tracer.verdict.speaker import Speaker
+from ctx_tracer.verdict.speaker import Speaker, digest
 from ctx_tracer.verdict.speech import Passage, name_of, words_of
+from ctx_tracer.verdict.standing import Rank
 from ctx_tracer.verdict.words import ranks_in_words
 
 # Passages and definitions of one attempt that are kept in full: of steps that repeat themselves a few dozen.
@@ -39,6 +43,7 @@ class Heard:
     definitions: dict[int, Definition]
     names: list[str] = field(default_factory=list)  # of the definitions, in their order
     unplaced: list[tuple[int, Passage]] = field(default_factory=list)  # in lanes that were not described yet
+    standing: Mapping[str, Any] | None = None  # as it was sent, until it has gone on
     last: dict[int, int] | None = None  # of each lane the last call, of a process that has ended in good order
 
 
@@ -55,6 +60,9 @@ class Hearing:
         self.assemblies: dict[Key, Assembly] = {}
         self._data: dict[str, Definition] = {}  # by name
         self._findings: list[Finding] = []
+        self._hang: list[Finding] = []
+        self._moved = False  # somebody stands elsewhere than when the hang was judged
+        self._exits: Mapping[int, Exit] = {}
 
     def process(self, identity: Identity) -> Heard | None:
         """Who speaks; None for a job of one rank."""
@@ -76,6 +84,7 @@ class Hearing:
         if definition is None:
             number, kind, data = json.loads(text)
             definition = Definition(int(number), str(kind), dict(data))
+            _check(definition.kind, definition.data)
             if len(self._data) >= MAX_DEFINITIONS:
                 return None
             self._data[name] = definition
@@ -112,10 +121,26 @@ class Hearing:
         speaker.step = max(speaker.step, passage.step)
         self.missing.discard(speaker.rank)
         assembly = self._assembly(group)
+        before = assembly.ends.get(speaker.rank)
         assembly.hear(speaker, passage, now_ns)
+        if heard.standing is not None and assembly.ends.get(speaker.rank) != before:
+            heard.standing, self._moved = None, True
         self.changed.add(group.key)
         if heard.last is not None:
             self.end(heard, heard.last)
+
+    def stand(self, heard: Heard, standing: Mapping[str, Any]) -> None:
+        """A rank makes no progress. Raises as `Rank.from_dict`."""
+        rank = Rank.from_dict(standing["rank"], heard.speaker.identity)
+        hang_finding({heard.speaker.rank: rank}, int(standing["now_ns"]), float(standing["threshold_s"]))
+        before = heard.standing
+        if before is None or standing["now_ns"] > before["now_ns"]:
+            heard.standing = standing
+            # A hang that was judged stays as it was told, however long it goes on.
+            still = before is not None and all(
+                before["rank"][name] == standing["rank"][name] for name in ("lanes", "progress")
+            )
+            self._moved |= not (still and self._hang)
 
     def end(self, heard: Heard, last: dict[int, int]) -> None:
         """A process has ended in good order after the calls `last`, by lane."""
@@ -131,8 +156,11 @@ class Hearing:
                 self._assembly(group).ended()
                 self.changed.add(group.key)
 
-    def tick(self, now_ns: int, absent: set[int], *, over: bool) -> None:
+    def tick(self, now_ns: int, absent: set[int], exits: Mapping[int, Exit], *, over: bool) -> None:
         """Time has passed. `absent` ranks were never heard of or fell silent; `over`: nobody will say anything more."""
+        if self._moved or exits.keys() != self._exits.keys():
+            self._moved, self._exits = False, exits
+            self._hang = self._judge_hang(exits)
         for assembly in self.assemblies.values():
             late = [rank for rank, since in assembly.blocked_since.items() if now_ns - since > LATE_NS]
             for rank in late:
@@ -150,8 +178,23 @@ class Hearing:
         """What differs, as of now. What ranks must agree on only where `settled`: nobody is waited for any more."""
         if settled:
             self._findings = self.ranks.agreement()
-        found = [*self.ranks.of_groups(), *self._findings]
+        found = [*self.ranks.of_groups(), *self._findings, *self._hang]
         return with_checkpoints(found, [h.definitions for h in self.processes.values()]) if found else []
+
+    def _judge_hang(self, exits: Mapping[int, Exit]) -> list[Finding]:
+        """Who waits for whom, where something is known of all for whom somebody waits."""
+        standing = [(h, h.standing) for h in self.processes.values() if h.standing is not None]
+        if not standing:
+            return []
+        ranks = {h.speaker.rank: Rank.from_dict(data["rank"], h.speaker.identity) for h, data in standing}
+        for heard in self.processes.values():
+            end = exits.get(heard.speaker.rank)
+            if end is not None:
+                ranks[heard.speaker.rank] = Rank(ProcessEnd(heard.speaker.identity, end))
+        now_ns, threshold_s = (max(data[name] for _, data in standing) for name in ("now_ns", "threshold_s"))
+        finding = hang_finding(ranks, now_ns, threshold_s)
+        known = finding is not None and all(one["rank"] in ranks for one in finding.detail["awaited"])
+        return [finding] if finding is not None and known else []
 
     def undecided(self) -> list[str]:
         """Why ranks could not be compared, each a part of a sentence."""
@@ -167,6 +210,7 @@ class Hearing:
             "identity": heard.speaker.identity.to_dict(),
             "names": heard.names,
             "paths": sorted(heard.speaker.paths),
+            "standing": heard.standing,
             "last": heard.last and {str(lane): position for lane, position in heard.last.items()},
             "step": heard.speaker.step,
             "unplaced": [(lane, *passage) for lane, passage in heard.unplaced],
@@ -195,6 +239,8 @@ class Hearing:
                 hearing.define(heard, texts[name], now_ns)
             heard.speaker.paths.update((name, mode) for name, mode in data["paths"])
             heard.speaker.step = data["step"]
+            heard.standing = data["standing"]
+            hearing._moved |= heard.standing is not None
             heard.unplaced = [(lane, Passage(*passage)) for lane, *passage in data["unplaced"]]
             for definition in heard.definitions.values():
                 group = hearing.ranks.group(heard.speaker, definition.id) if definition.kind == "lane" else None
@@ -217,3 +263,25 @@ class Hearing:
 
     def _behind(self, group: Group, rank: int, position: int) -> bool:
         return group.over is None and self._assembly(group).ends.get(rank, 0) < position
+
+
+def _check(kind: str, data: Mapping[str, Any]) -> None:
+    """Raise now what the verdict would raise later over a definition that no tracer has written."""
+    if kind == "lane":
+        _check_lane(data)
+    elif kind == "signature":
+        int(data.get("path", 0))
+        for slot in data.get("slots") or ():
+            hash(digest(slot))
+            if not isinstance(slot.get("process_mesh"), str | None):
+                raise TypeError("a mesh is no text")
+    elif kind in ("environment", "topology"):
+        for value in flat(data).values():
+            hash(plain(value))
+        dict(data.get("axes") or {})
+
+
+def _check_lane(data: Mapping[str, Any]) -> None:
+    if not all(isinstance(rank, int) for rank in data.get("ranks") or ()):
+        raise TypeError("a rank is no number")
+    int(data.get("group") or 0)

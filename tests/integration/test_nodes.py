@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,11 @@ def analyzed(paddle: PaddleEnvironment, folder: Path) -> list[dict[str, Any]]:
     done = paddle.run(paddle.ctx_tracer, "analyze", folder / "records-0", folder / "records-1", "--json", cwd=folder)
     findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     return findings
+
+
+def told_as_errors(collector: Collector, rule: str) -> list[dict[str, Any]]:
+    alerts: list[dict[str, Any]] = collector.get("/api/v1/alerts", rule=rule, severity="error")["alerts"]
+    return alerts
 
 
 @pytest.mark.parametrize(
@@ -61,3 +69,27 @@ def test_the_collector_and_analyze_say_the_same(
     ] == findings
     assert told["sentence"].startswith("Rank" if rule else "Healthy")
     assert not any("ctx-tracer: error" in text for text in said)  # one node alone could not know
+
+
+def test_a_rank_that_waits_for_one_of_another_node(
+    newest_paddle: PaddleEnvironment, tmp_path: Path, collector: Collector
+) -> None:
+    hang = [PROGRAMS / "hangs" / "hang.py", "sleeps"]
+    nodes = start_nodes(newest_paddle, tmp_path, collector.url, hang, "--stall-after", "2", run="hang")
+    try:
+        hung = collector.wait_until(lambda: told_as_errors(collector, "CT301"), "a hang that is an error")
+    finally:
+        for node in nodes:
+            node.send_signal(signal.SIGTERM)
+        finish_nodes(nodes)
+        for record in tmp_path.rglob("*.ctxrec"):  # Paddle's launcher leaves behind a rank that stands still
+            with suppress(ProcessLookupError):
+                os.kill(int(record.name.split(".")[1].removeprefix("pid-")), signal.SIGKILL)
+    (alert,) = hung
+    assert (alert["run"], alert["ranks"], len(alert["processes"])) == ("hang", [0, 1], 2)
+    assert "in all_reduce (SUM) of float32 [3] at hang.py:" in alert["message"]
+    assert "for rank 1, which sleeps at hang.py:" in alert["message"]
+    stacks = {tuple(stack["ranks"]): stack["frames"] for stack in alert["detail"]["stacks"]}
+    assert any("hang.py:" in frame for frame in stacks[(1,)])
+    (only,) = collector.get("/api/v1/alerts", run="hang")["alerts"]
+    assert only["fingerprint"] == alert["fingerprint"]

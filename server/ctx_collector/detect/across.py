@@ -13,6 +13,7 @@ from ctx_collector.detect.state import MAX_ALERTS, Changed, Run
 from ctx_collector.store.observations import Observed
 from ctx_tracer import semconv
 from ctx_tracer.model import Finding, Identity
+from ctx_tracer.verdict.exits import Exit
 from ctx_tracer.verdict.hearing import Heard, Hearing
 from ctx_tracer.verdict.merge import merge
 from ctx_tracer.verdict.speech import Passage
@@ -61,6 +62,9 @@ def _take(
     for lane, start, size, words, step, name, closed in json.loads(attributes.get(semconv.RANKS_SAID) or "[]"):
         passage = Passage(int(start), int(size), int(words), int(step), str(name), bool(closed))
         hearing.hear(heard, int(lane), passage, span.received_ns)
+    standing = attributes.get(semconv.RANKS_STANDING)
+    if standing is not None:
+        hearing.stand(heard, json.loads(standing))
     last = attributes.get(semconv.RANKS_LAST)
     if last is not None:
         hearing.end(heard, {int(lane): int(position) for lane, position in json.loads(last)})
@@ -78,7 +82,8 @@ def tick(run: Run, now_ns: int, changed: Changed) -> None:
         absent |= {rank for rank in everybody if rank not in run.ranks}
     quiet = now_ns - run.last_seen_ns > _LAST_WORDS_NS
     over = quiet and run.exited == len(run.ranks) and (not absent or len(run.ranks) == run.world_size)
-    hearing.tick(now_ns, absent, over=over and not run.hearing_over)
+    exits = {r.rank: Exit(r.exit_code, r.exit_signal) for r in run.ranks.values() if r.exited}
+    hearing.tick(now_ns, absent, exits, over=over and not run.hearing_over)
     run.hearing_over = over
     changed.assemblies |= {(run.key, key) for key in hearing.changed}
     hearing.changed.clear()

@@ -15,12 +15,16 @@ from ctx_collector.detect.persist import book_of, deleted_of, rows_of
 from ctx_collector.detect.state import Book, Changed, Run
 from ctx_collector.store.observations import Observed
 from ctx_collector.store.state import StateStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ctx_tracer import semconv
 from ctx_tracer.model import Finding, Region
 from tests.unit.collector.spans import observed
 from tests.unit.verdict.stories import Story
+from tests.unit.verdict.test_hang import waiting
 from tests.unit.verdict.test_hearing import FAULTS, faulty, offline, spoken
+from tests.unit.verdict.test_standing import sent
 
 WORLD = 4
 SECOND = 1_000_000_000
@@ -192,3 +196,49 @@ def test_what_cannot_be_read_is_counted_and_harms_nobody(collector: Collector, a
     for span in interleaved(faulty("op")):
         collector.take(span)
     assert [(rule, ranks) for rule, ranks, _ in collector.alerts()] == [("CT203", [2])]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 65) | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["ranks", "slots", "axes", "kind", "name", "path", "group", "dtype"]), inner)
+    ),
+    max_leaves=6,
+)
+KINDS = ["lane", "signature", "path", "environment", "topology", "checkpoint", "phase", "call"]
+
+
+def altered(value: Any, where: list[int], by: Any) -> Any:
+    """The value with something else at one place of it."""
+    if not where or not isinstance(value, dict | list) or not value:
+        return by
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    key = keys[where[0] % len(keys)]
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[key] = altered(value[key], where[1:], by)
+    return copy
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    what=st.sampled_from(["definitions", "standing", "said"]),
+    kind=st.sampled_from(KINDS),
+    value=json_values,
+    where=st.lists(st.integers(0, 9), max_size=7),
+)
+def test_nothing_that_arrives_stops_detection(what: str, kind: str, value: Any, where: list[int]) -> None:
+    book, changed = Book(), Changed()
+    fold = Fold(book, changed, Counters())
+    fold.apply(interleaved(faulty(None)[:2]))
+    attributes: dict[str, Any] = {semconv.RANKS_DEFINITIONS: [json.dumps([n, kind, value]) for n in (1, 2, 99)]}
+    if what == "standing":
+        attributes = {semconv.RANKS_STANDING: json.dumps(altered(sent(waiting(3, world=WORLD)), where, value))}
+    elif what == "said":
+        attributes = {semconv.RANKS_SAID: json.dumps(altered([[1, 1, 2, 3, 0, "name", True]] * 2, where, value))}
+    for rank, its in ((2, attributes), (3, attributes)):
+        fold.apply([observed(semconv.SPAN_SAID, rank=rank, pid=100 + rank, world_size=WORLD, attributes=its)])
+    for now in (SECOND, 100 * SECOND, 10**19):
+        fold.tick(now)
+        json.dumps([rows_of(book, changed)["assemblies"], rows_of(book, changed)["speakers"]])
+    assert outcome(book.runs["r", 0], SECOND).verdict

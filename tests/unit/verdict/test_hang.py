@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ctx_tracer.model import Identity
 from ctx_tracer.record.layout import Definition, LaneState, Progress
 from ctx_tracer.verdict.exits import Exit, ProcessEnd
-from ctx_tracer.verdict.hang import SLOW_AFTER, Rank, hang_finding, stall_after_s
+from ctx_tracer.verdict.hang import SLOW_AFTER, hang_finding, stall_after_s
 from ctx_tracer.verdict.stacks import Frame, Sample, Thread, grouped, moved
+from ctx_tracer.verdict.standing import Rank
 from ctx_tracer.verdict.text import group_lines
 
 S = 1_000_000_000

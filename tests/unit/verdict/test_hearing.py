@@ -152,7 +152,7 @@ def test_the_verdict_is_that_of_the_records_in_whatever_order_they_come(
             told = plain(hearing.findings(settled=True))
             if not told:  # an alert that was raised is kept elsewhere
                 hearing = restarted(hearing, texts)
-    hearing.tick(1, set(), over=True)
+    hearing.tick(1, set(), {}, over=True)
     expected = offline(stories, ended=ended)
     found = plain(hearing.findings(settled=True))
     if fault == "leaves" and odd == (0, 1):  # whichever of them was seen to end first is named
