@@ -136,11 +136,11 @@ class Hearing:
         before = heard.standing
         if before is None or standing["now_ns"] > before["now_ns"]:
             heard.standing = standing
-            # A hang that was judged stays as it was told, however long it goes on.
+            # A hang that was judged stays as it was told, however long it goes on; who was slow may stand still by now.
             still = before is not None and all(
                 before["rank"][name] == standing["rank"][name] for name in ("lanes", "progress")
             )
-            self._moved |= not (still and self._hang)
+            self._moved |= not (still and any(not one.detail["slow"] for one in self._hang))
 
     def end(self, heard: Heard, last: dict[int, int]) -> None:
         """A process has ended in good order after the calls `last`, by lane."""

@@ -105,6 +105,18 @@ def test_it_is_told_once_and_ends_when_a_rank_goes_on() -> None:
     assert judged(hearing) is None
 
 
+def test_who_was_slow_and_stands_still_by_now_is_an_error() -> None:
+    hearing = Hearing()
+    heard(hearing, waiting(), rank(1, (ALL_REDUCE, 4, "done"), samples=busy()))
+    found = judged(hearing)
+    assert found is not None
+    assert found["severity"] == "warning"
+    heard(hearing, SLEEPS, now_ns=NOW + 60 * S)
+    found = judged(hearing)
+    assert found is not None
+    assert found["severity"] == "error"
+
+
 def test_it_is_known_after_a_restart() -> None:
     hearing = Hearing()
     heard(hearing, waiting(), SLEEPS)
