@@ -27,7 +27,8 @@ def environment(folder: Path, *packages: str) -> Path:
     """A new environment with these packages and everything that the tests' own has; its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     [site] = folder.glob("lib/*/site-packages")
-    (site / "zz_of_the_tests.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    # `addsitedir`, for the project may be there as a .pth that names its checkout.
+    (site / "zz_of_the_tests.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
     subprocess.run([folder / "bin" / "pip", "install", "--quiet", *packages], check=True)
     return folder / "bin"
 
