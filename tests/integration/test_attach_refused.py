@@ -1,4 +1,4 @@
-"""What `ctx-tracer attach` says of processes that it cannot, or must not, attach to. No Paddle is needed for that."""
+"""What `ctx-tracer attach` says of processes that it cannot, or must not, attach to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 
 from ctx_tracer.attach import inject
 from ctx_tracer.attach.attach import AttachError, target
-from ctx_tracer.attach.processes import status_of
+from ctx_tracer.attach.processes import TRAINING, status_of
+from tests.conftest import PaddleEnvironment
 from tests.integration.jobs import CTX_TRACER, until
 
 SLEEP = [sys.executable, "-c", "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"]
@@ -151,3 +152,19 @@ def test_an_interpreter_whose_lock_is_kept_in_c(monkeypatch: pytest.MonkeyPatch,
         inject.inject(process.pid, {"do": "status"}, sys.version_info[:2])
     out, errors = process.communicate(b"go on\n", timeout=60)
     assert (process.returncode, out, errors) == (0, b"1 False\n", b"")
+
+
+@pytest.mark.paddle
+def test_a_worker_that_a_training_process_forked(newest_paddle: PaddleEnvironment) -> None:
+    code = "import os, paddle, time\nprint(os.fork(), flush=True)\ntime.sleep(60)"
+    process = subprocess.Popen([newest_paddle.python, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    worker = max(int(process.stdout.readline()) for _ in range(2))
+    try:
+        told = refusal(worker)
+        assert target(process.pid).kind == TRAINING
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        process.kill()
+        process.communicate()
+    assert told == (f"process {worker} is a worker that process {process.pid} forked; ctx-tracer attach {process.pid}")

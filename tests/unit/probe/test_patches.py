@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -126,3 +127,18 @@ def test_restoring_again_does_nothing() -> None:
     owner.method = later = lambda self: "later"
     assert patches.restore() == []
     assert owner.__dict__["method"] is later
+
+
+def test_what_modules_share_is_still_shared(monkeypatch: Any) -> None:
+    shared, other = (lambda: "shared"), (lambda: "other")
+    modules = {name: types.ModuleType(name) for name in ("first_owner", "second_owner", "third_owner")}
+    for name, function in zip(modules, (shared, shared, other), strict=True):
+        monkeypatch.setitem(sys.modules, name, modules[name])
+        modules[name].save = function
+    patches = Patches()
+    patches.set_all([*modules, "never_imported"], "save", lambda original: lambda: f"ours, {original()}")
+    first, second, third = modules.values()
+    assert first.save is second.save
+    assert [module.save() for module in modules.values()] == ["ours, shared", "ours, shared", "ours, other"]
+    assert patches.restore() == []
+    assert (first.save, second.save, third.save) == (shared, shared, other)
