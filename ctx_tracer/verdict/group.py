@@ -35,15 +35,20 @@ def alike(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     return (finding["rule"], finding["severity"], tuple(finding["differs"]), known.get("id"), *words)
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    spans: list[list[int]] = []
+def spans_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of consecutive numbers: (0, 3) and (7, 7) for 0, 1, 2, 3, 7."""
+    spans: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+            spans[-1] = (spans[-1][0], number)
         else:
-            spans.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+            spans.append((number, number))
+    return spans
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans_of(numbers))
 
 
 def regions_in_words(names: Iterable[str]) -> str:

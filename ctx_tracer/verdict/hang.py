@@ -16,6 +16,7 @@ from ctx_tracer.record.layout import LaneState
 from ctx_tracer.verdict.exits import doing
 from ctx_tracer.verdict.stacks import grouped, moved, native_collective, one_function, user_frame
 from ctx_tracer.verdict.standing import Rank
+from ctx_tracer.verdict.words import ranks_in_words
 
 # A rank that still moves is told as slow after this many thresholds: most evaluations are over by then.
 SLOW_AFTER = 4
@@ -245,9 +246,8 @@ def _message(ranks: Mapping[int, Rank], waits: Sequence[_Wait], roots: Sequence[
     alike = [wait.rank for wait in waits if (wait.what, wait.source) == (first.what, first.source)]
     line = f" at {first.source}" if first.source else ""
     region = f" in {first.region.name}" if first.region else ""
-    head = (
-        f"{_numbers(alike)} {'have' if len(alike) > 1 else 'has'} waited {waited_s:.0f} s in {first.what}{line}{region}"
-    )
+    who = f"{ranks_in_words(alike, capital=True)} {'have' if len(alike) > 1 else 'has'}"
+    head = f"{who} waited {waited_s:.0f} s in {first.what}{line}{region}"
     if not roots:
         return f"{head}, and every rank is there: none of them moves."
     told = []
@@ -257,11 +257,6 @@ def _message(ranks: Mapping[int, Rank], waits: Sequence[_Wait], roots: Sequence[
         told.append(f"rank {rank}, which {_does(ranks.get(rank))}{f' at {at}' if at else ''}")
     more = f" and {len(roots) - _MOST_NAMED} more ranks" if len(roots) > _MOST_NAMED else ""
     return f"{head} for {'; '.join(told)}{more}."
-
-
-def _numbers(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"Rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def _wait_view(wait: _Wait) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES
 from ctx_tracer.verdict.group import alike, groups, region_names, regions_in_words
 from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.merge import follows_from
+from ctx_tracer.verdict.words import ranks_in_words
 
 Report = Mapping[str, Any]
 #: What was looked at of the tensors' values, by `coverage.fingerprint`.
@@ -63,7 +64,7 @@ def ending(processes: Sequence[Mapping[str, Any]]) -> str:
     same = [p for p in causes if p["exit"] == first]
     how = f"was ended by {first['signal']}" if first["signal"] else f"ended with exit code {first['code']}"
     steps = [p["step"] for p in same if p["step"] is not None]
-    return f"{how} on {_ranks(sorted({p['rank'] for p in same}))}{f' at step {max(steps)}' if steps else ''}"
+    return f"{how} on {ranks_in_words(sorted({p['rank'] for p in same}))}{f' at step {max(steps)}' if steps else ''}"
 
 
 def lines(report: Report) -> list[str]:
@@ -99,7 +100,7 @@ def suppression_lines(report: Report) -> list[str]:
     for finding in report.get("suppressed", ()):
         why = finding["suppression"]
         where = f" in {finding['region']['name']}" if finding["region"] else ""
-        what = f"{finding['rule']} {finding['slug']}{where}, {_ranks(finding['ranks'])}"
+        what = f"{finding['rule']} {finding['slug']}{where}, {ranks_in_words(finding['ranks'])}"
         text.append(f"suppressed until {why['expires']}: {what}, {_count(finding['count'], 'time')}: {why['reason']}")
     return text + [
         f"expired on {entry['expires']}: the suppression of {entry['rule']} in {entry['region']}: {entry['reason']}"
@@ -114,7 +115,9 @@ def group_lines(group: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     finding = group[0]
     ranks = sorted({rank for member in group for rank in member["ranks"]})
-    text = [f"{finding['severity']}: {finding['rule']} {finding['slug']}, {_ranks(ranks)}: {finding['message']}"]
+    text = [
+        f"{finding['severity']}: {finding['rule']} {finding['slug']}, {ranks_in_words(ranks)}: {finding['message']}"
+    ]
     where = [w for w in (_region(finding["region"]), _when(finding)) if w]
     if where:
         text.append("  " + "; ".join(where))
@@ -144,7 +147,7 @@ def _standing(finding: Mapping[str, Any]) -> list[str]:
         at = f" at {rank['at']}" if rank["at"] else ""
         text.append(f"  rank {rank['rank']} (process {rank['pid']}) {rank['does']}{at}; {rank['last']}")
     main = [stack for stack in detail.get("stacks", ()) if stack["thread"] == "MainThread"][:_MOST_STANDING]
-    text += [f"  stack of {_ranks(stack['ranks'])}: {' > '.join(reversed(stack['frames']))}" for stack in main]
+    text += [f"  stack of {ranks_in_words(stack['ranks'])}: {' > '.join(reversed(stack['frames']))}" for stack in main]
     return text + [f"  {why}" for why in detail.get("no_stacks", ())]
 
 
@@ -174,7 +177,7 @@ def _mismatch(report: Report) -> str:
         todo = f"{_first_sentence(poisoned['remedy'])} {todo}"
     noted = f" ({', '.join(notes)})" if notes else ""
     others = f" And {_count(left, 'more finding')}." if left else ""
-    return f"{_ranks(worst['ranks'], capital=True)}: {message}{noted}. {todo}{others}"
+    return f"{ranks_in_words(worst['ranks'], capital=True)}: {message}{noted}. {todo}{others}"
 
 
 def _speaker(findings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -239,19 +242,6 @@ def _value(value: Any) -> str:
 def _first_sentence(text: str) -> str:
     # A full stop inside "3.1.1" or "x.clone()" does not end a sentence.
     return re.split(r"(?<=[.!?:])\s+(?=[A-Z])", text, maxsplit=1)[0]
-
-
-def _ranks(ranks: Sequence[int], capital: bool = False) -> str:
-    if not ranks:
-        return "The job" if capital else "the job"
-    word = "rank" if len(ranks) == 1 else "ranks"
-    return f"{word.capitalize() if capital else word} {_numbers(ranks)}"
-
-
-def _numbers(ranks: Sequence[int]) -> str:
-    if len(ranks) > 8:  # a line that can still be read; the page and the JSON have them all
-        return f"{', '.join(map(str, ranks[:8]))} and {len(ranks) - 8} more"
-    return " and ".join([", ".join(map(str, ranks[:-1])), str(ranks[-1])] if len(ranks) > 1 else [str(ranks[0])])
 
 
 def _seen(report: Report) -> str:

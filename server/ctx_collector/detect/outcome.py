@@ -12,6 +12,7 @@ from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
 from ctx_tracer.verdict.group import natural
 from ctx_tracer.verdict.losses import in_words
 from ctx_tracer.verdict.text import sentence
+from ctx_tracer.verdict.words import ranks_in_words
 
 RUNNING = "running"
 SILENT = "silent"
@@ -98,29 +99,6 @@ def outcome(run: Run, now_ns: int) -> Outcome:
     step = "no step ended" if run.step is None else f"step {run.step:,}"
     ranks = f"{len(run.ranks):,} rank{'s' if len(run.ranks) != 1 else ''}"
     return Outcome(status, MATCH, f"Healthy, {step}, {ranks}.")
-
-
-def ranks_in_words(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0 and 1`, `ranks 0-7`, `ranks 0, 2, 5-7 and 12 others`."""
-    ordered = sorted(set(ranks))
-    spans: list[tuple[int, int]] = []
-    for rank in ordered:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1] = (spans[-1][0], rank)
-        else:
-            spans.append((rank, rank))
-    words: list[str] = []
-    named = 0
-    for first, last in spans[:4]:  # more than four groups nobody reads in a sentence
-        named += last - first + 1
-        if last - first == 1:
-            words += [str(first), str(last)]
-        else:
-            words.append(str(first) if first == last else f"{first}-{last}")
-    if named < len(ordered):
-        words.append(f"{len(ordered) - named} others")
-    listed = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
-    return f"rank{'s' if len(ordered) != 1 else ''} {listed}"
 
 
 def _mismatch_sentence(alerts: list[Alert]) -> str:

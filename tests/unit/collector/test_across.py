@@ -141,7 +141,7 @@ def test_what_a_daemon_says_of_its_node_is_the_same_alert(collector: Collector, 
         collector.take(told)
     ((rule, ranks, message),) = collector.alerts()
     assert (rule, ranks) == ("CT202", [2])
-    assert message.startswith("Ranks 0-1, 3 will run layers.2 again in backward, but rank 2 will not")
+    assert message.startswith("Ranks 0, 1 and 3 will run layers.2 again in backward, but rank 2 will not")
 
 
 def test_a_rank_that_is_never_heard_of_is_named_and_the_others_are_compared(collector: Collector) -> None:

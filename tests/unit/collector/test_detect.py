@@ -12,7 +12,7 @@ from ctx_collector.counters import Counters
 from ctx_collector.detect import state
 from ctx_collector.detect.fold import Fold
 from ctx_collector.detect.heatmap import heat_map
-from ctx_collector.detect.outcome import outcome, ranks_in_words, run_status
+from ctx_collector.detect.outcome import outcome, run_status
 from ctx_collector.detect.persist import book_of, rows_of
 from ctx_collector.detect.state import Book, Changed
 from ctx_collector.store.observations import SPAN_REJECTED
@@ -340,21 +340,6 @@ def test_the_heat_map_shows_the_worst_of_each_rank_and_region(some):
 
 def test_layers_are_in_the_order_people_count():
     assert sorted(["a.10", "a.9", "a", "b.1", "10", "a.9.x"], key=natural) == ["a", "a.9", "a.9.x", "a.10", "b.1", "10"]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "words"),
-    [
-        ([], "ranks none"),
-        ([3], "rank 3"),
-        ([1, 0], "ranks 0 and 1"),
-        (range(8), "ranks 0-7"),
-        ([0, 2, 5, 6, 7], "ranks 0, 2 and 5-7"),
-        (range(0, 40, 2), "ranks 0, 2, 4, 6 and 16 others"),
-    ],
-)
-def test_ranks_in_words(ranks, words):
-    assert ranks_in_words(ranks) == words
 
 
 @given(st.lists(st.sampled_from(["step", "capture", "replay", "find", "exit", "lose"]), max_size=12), st.data())

@@ -149,7 +149,7 @@ def test_who_went_on_between_the_looks_does_not_hang() -> None:
 def test_a_rank_of_another_node_is_named_without_a_claim() -> None:
     finding = told(waiting(world=3), waiting(1, world=3))
     assert finding.severity == "warning"
-    assert "Ranks 0, 1 have waited" in finding.message
+    assert "Ranks 0 and 1 have waited" in finding.message
     assert "rank 2, which is not on this node" in finding.message
 
 
