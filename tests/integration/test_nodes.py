@@ -71,6 +71,44 @@ def test_the_collector_and_analyze_say_the_same(
     assert not any("ctx-tracer: error" in text for text in said)  # one node alone could not know
 
 
+def parts(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = ("rule", "ranks", "region", "slot", "step", "captured", "produced", "served", "differs", "message")
+    chosen = [{name: one[name] for name in names} for one in findings]
+    return sorted(chosen, key=lambda one: (one["rule"], one["region"]["name"]))
+
+
+def kill_ranks(folder: Path) -> None:
+    for record in folder.rglob("*.ctxrec"):
+        with suppress(ProcessLookupError):
+            os.kill(int(record.name.split(".")[1].removeprefix("pid-")), signal.SIGKILL)
+
+
+def test_a_collector_that_is_killed_and_a_job_that_is(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
+    with Collector(tmp_path / "data") as collector:
+        collector.keep_port()
+        nodes = start_nodes(newest_paddle, tmp_path, collector.url, [DIVERGING, "hangs"], run="killed")
+        try:
+            collector.wait_for_run("killed", step=0, ranks_seen=2, world_size=2)
+            collector.kill()
+            collector.start()
+            for node in range(2):
+                (tmp_path / f"node-{node}" / "go").touch()
+            collector.wait_until(lambda: told_as_errors(collector, "CT202"), "the region that will not be replayed")
+        finally:
+            kill_ranks(tmp_path)
+            finish_nodes(nodes)
+        collector.wait_for_run("killed", status="failed", verdict="mismatch")
+        found = parts(analyzed(newest_paddle, tmp_path))
+        assert [(one["rule"], one["ranks"], one["step"]["first"]) for one in found] == [
+            ("CT112", [1], 1),
+            ("CT112", [1], 1),
+            ("CT202", [0, 1], 1),
+        ]
+        # How processes end is in no record.
+        alerts = [one for one in collector.get("/api/v1/alerts")["alerts"] if one["rule"] not in ("CT301", "CT302")]
+        assert parts(alerts) == found
+
+
 def test_a_rank_that_waits_for_one_of_another_node(
     newest_paddle: PaddleEnvironment, tmp_path: Path, collector: Collector
 ) -> None:
@@ -82,9 +120,7 @@ def test_a_rank_that_waits_for_one_of_another_node(
         for node in nodes:
             node.send_signal(signal.SIGTERM)
         finish_nodes(nodes)
-        for record in tmp_path.rglob("*.ctxrec"):  # Paddle's launcher leaves behind a rank that stands still
-            with suppress(ProcessLookupError):
-                os.kill(int(record.name.split(".")[1].removeprefix("pid-")), signal.SIGKILL)
+        kill_ranks(tmp_path)  # Paddle's launcher leaves behind a rank that stands still
     (alert,) = hung
     assert (alert["run"], alert["ranks"], len(alert["processes"])) == ("hang", [0, 1], 2)
     assert "in all_reduce (SUM) of float32 [3] at hang.py:" in alert["message"]

@@ -26,7 +26,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Over
 def hear(run: Run, span: Observed, attributes: Mapping[str, Any], changed: Changed) -> bool:
     """Take in what a rank says in a span; False where it cannot be read."""
     if run.hearing is None:
-        run.hearing = Hearing()
+        run.hearing, run.unheard = Hearing(), []
         run.hearing_since_ns = span.received_ns
     heard = run.hearing.process(_identity(span))
     if heard is None:
@@ -85,6 +85,12 @@ def tick(run: Run, now_ns: int, changed: Changed) -> None:
     exits = {r.rank: Exit(r.exit_code, r.exit_signal) for r in run.ranks.values() if r.exited}
     hearing.tick(now_ns, absent, exits, over=over and not run.hearing_over)
     run.hearing_over = over
+    if over and now_ns - run.last_seen_ns > SILENT_NS:
+        # Its alerts stay; what they were found from is let go.
+        run.unheard, run.hearing = hearing.undecided(), None
+        changed.close(run.key)
+        changed.runs.add(run.key)
+        return
     changed.assemblies |= {(run.key, key) for key in hearing.changed}
     hearing.changed.clear()
 

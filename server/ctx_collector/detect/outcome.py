@@ -146,7 +146,7 @@ def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
     unknown = [rank.rank for rank in run.ranks.values() if rank.exit_unknown]
     if unknown:
         reasons.append(f"how {ranks_in_words(unknown)} ended was not seen")
-    reasons += run.hearing.undecided() if run.hearing is not None else ()
+    reasons += run.hearing.undecided() if run.hearing is not None else run.unheard
     if run.undecided_cells:
         plural = "s" if run.undecided_cells != 1 else ""
         reasons.append(f"the last replay of {run.undecided_cells:,} region{plural} could not be judged")

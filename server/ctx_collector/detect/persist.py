@@ -25,6 +25,7 @@ _RUN_FIELDS = (
     "regions_captured",
     "regions_replayed",
     "slots_compared",
+    "unheard",
 )
 _ALERT_FIELDS = (
     "run",
@@ -72,10 +73,15 @@ def rows_of(book: Book, changed: Changed) -> dict[str, list[Row]]:
 
 
 def deleted_of(changed: Changed) -> dict[str, list[Row]]:
-    """The keys of rows to be deleted, by table."""
+    """The keys of rows to be deleted, or the beginnings of their keys, by table."""
     return {
         "alert_ranks": [_keyed(key, {"fingerprint": which, "rank": rank}) for key, which, rank in changed.unnamed],
-        "texts": [_keyed(key, {"name": name}) for (key, name), text in changed.texts.items() if text is None],
+        "texts": [
+            *(_keyed(key, {"name": name}) for (key, name), text in changed.texts.items() if text is None),
+            *(_keyed(key, {}) for key in changed.closed),
+        ],
+        "speakers": [_keyed(key, {}) for key in changed.closed],
+        "assemblies": [_keyed(key, {}) for key in changed.closed],
     }
 
 

@@ -88,6 +88,7 @@ class Run:
     exited: int = 0  # ranks
     failed: int = 0
     undecided_cells: int = 0
+    unheard: list[str] = field(default_factory=list)  # why its ranks could not be compared, when nobody speaks any more
     hearing: Hearing | None = None  # what its ranks say of each other
     hearing_since_ns: int = 0  # by this collector's clock, and since it was started
     hearing_over: bool = False  # nobody says anything any more
@@ -169,6 +170,7 @@ class Changed:
     texts: dict[tuple[RunKey, str], tuple[str, str] | None] = field(default_factory=dict)
     processes: set[tuple[RunKey, Process]] = field(default_factory=set)
     assemblies: set[tuple[RunKey, Key]] = field(default_factory=set)
+    closed: set[RunKey] = field(default_factory=set)  # runs whose hearing is over
     forgotten: set[RunKey] = field(default_factory=set)
 
     def forget(self, key: RunKey) -> None:
@@ -179,10 +181,16 @@ class Changed:
         self.alerts = {changed for changed in self.alerts if changed[0] != key}
         self.alert_ranks = {changed for changed in self.alert_ranks if changed[0] != key}
         self.unnamed = {changed for changed in self.unnamed if changed[0] != key}
+        self.close(key)
+        self.closed.discard(key)
+        self.forgotten.add(key)
+
+    def close(self, key: RunKey) -> None:
+        """The hearing of a run is over: nothing of it is kept."""
         self.texts = {name: text for name, text in self.texts.items() if name[0] != key}
         self.processes = {changed for changed in self.processes if changed[0] != key}
         self.assemblies = {changed for changed in self.assemblies if changed[0] != key}
-        self.forgotten.add(key)
+        self.closed.add(key)
 
     def clear(self) -> None:
         """Everything was written."""

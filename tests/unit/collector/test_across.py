@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from ctx_tracer import semconv
 from ctx_tracer.model import Finding, Region
 from tests.unit.collector.spans import observed
-from tests.unit.verdict.stories import Story
+from tests.unit.verdict.stories import Story, pair
 from tests.unit.verdict.test_hang import waiting
-from tests.unit.verdict.test_hearing import FAULTS, faulty, offline, spoken
+from tests.unit.verdict.test_hearing import FAULTS, faulty, offline, spoken, train
 from tests.unit.verdict.test_standing import sent
 
 WORLD = 4
@@ -66,6 +66,9 @@ class Collector:
     def alerts(self) -> list[tuple[str, list[int], str]]:
         alerts = self.run.alerts.values()
         return sorted((alert.rule, sorted(alert.ranks), alert.finding["message"]) for alert in alerts)
+
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        return self._store.load()[1]
 
     def close(self) -> None:
         self._store.close()
@@ -127,6 +130,28 @@ def of_a_node(ranks: tuple[int, ...], **fields: Any) -> Finding:
     """What the daemon of one node says: of its ranks there is no majority."""
     region = Region("layers.2", 0, "t.py:9", "reentrant")
     return Finding("CT202", region=region, ranks=ranks, detail={"group": list(range(WORLD)), "position": 10}, **fields)
+
+
+def test_a_long_healthy_run_leaves_nothing_behind(collector: Collector) -> None:
+    stories = pair(lambda story, _: train(story, odd=False, steps=60), world=WORLD, odd=())
+    sizes = []
+    for number, span in enumerate(interleaved(stories)):
+        collector.take(span)
+        if number % (10 * WORLD) == 10 * WORLD - 1:
+            hearing = collector.run.hearing
+            assert hearing is not None
+            (assembly,) = hearing.assemblies.values()
+            kept = sum(map(len, assembly.said.values())) + len(assembly.early) + len(assembly.group.findings)
+            sizes.append((kept, len(hearing.passages), len(hearing.processes)))
+    assert sizes == [(0, 1, WORLD)] * 6  # one passage: that of every step
+    collector.take(*exits())
+    collector.tick(10 * SECOND)
+    collector.tick(2 * SILENT_NS)
+    assert collector.run.hearing is None
+    assert [len(rows) for name, rows in collector.rows().items() if name in ("texts", "speakers", "assemblies")] == [
+        0
+    ] * 3
+    assert outcome(collector.run, 2 * SILENT_NS).status == "ended"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -1,7 +1,12 @@
-"""Two ranks that differ in one thing, named by the argument; a rank that would wait for the other does not."""
+"""Two ranks that differ in one thing, named by the argument; a rank that would wait for the other does not.
+
+But for `hangs`: there it does, in the step after somebody has made the file `go`.
+"""
 
 import os
 import sys
+import time
+from pathlib import Path
 
 import paddle
 import paddle.distributed as dist
@@ -42,8 +47,10 @@ def two_ranks():
     if SCENARIO == "settings" and RANK == 1:
         paddle.set_flags({"FLAGS_max_inplace_grad_add": 2})
     for step in range(2):
+        while step == 1 and SCENARIO == "hangs" and not Path("go").exists():
+            time.sleep(0.05)
         x = paddle.ones([2, 4])
-        x.stop_gradient = step == 1 and SCENARIO == "no_gradient" and RANK == 1
+        x.stop_gradient = step == 1 and SCENARIO in ("no_gradient", "hangs") and RANK == 1
         y = model(x, faulty=step == 1)
         if step == 1 and SCENARIO in ("no_gradient", "one_block_fewer"):
             return  # the backward would hang
