@@ -1,4 +1,4 @@
-"""A job of two nodes on this machine: two launchers of one rank each, each under its own `ctx-tracer run`."""
+"""A job of two nodes on this machine: two launchers, each under its own `ctx-tracer run`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ NODES = (0, 1)
 
 
 def start_nodes(
-    paddle: PaddleEnvironment, folder: Path, collector: str, command: Sequence[str | Path], *options: str, run: str
+    paddle: PaddleEnvironment,
+    folder: Path,
+    collector: str,
+    command: Sequence[str | Path],
+    *options: str,
+    run: str,
+    ranks: int = 1,
 ) -> list[subprocess.Popen[str]]:
-    """Both nodes, running; the records are in `folder/records-0` and `-1`."""
+    """Both nodes, of `ranks` ranks each, running; the records are in `folder/records-0` and `-1`."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         master = f"127.0.0.1:{one.getsockname()[1]}"
@@ -28,7 +34,7 @@ def start_nodes(
         launch = ["python", "-m", "paddle.distributed.launch", "--nnodes", "2", "--rank", str(node), "--master", master]
         started.append(
             subprocess.Popen(
-                [*tracer, *launch, "--nproc_per_node", "1", "--log_dir", "log", *map(str, command)],
+                [*tracer, *launch, "--nproc_per_node", str(ranks), "--log_dir", "log", *map(str, command)],
                 cwd=place,
                 env=paddle.environ(OMP_NUM_THREADS="1", CTX_TRACER_RUN_ID=run, PADDLE_DISTRI_BACKEND="gloo"),
                 stdin=subprocess.DEVNULL,

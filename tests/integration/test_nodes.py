@@ -40,12 +40,12 @@ def told_as_errors(collector: Collector, rule: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "rule", "ranks", "region"),
+    ("scenario", "each", "rule", "ranks", "region"),
     [
-        ("no_gradient", "CT202", [0, 1], "blocks.0"),
-        ("operation", "CT203", [0, 1], None),
-        ("settings", "CT305", [0, 1], None),
-        ("healthy", None, [], None),
+        ("no_gradient", 2, "CT202", [1], "blocks.0"),  # one node sees two that differ, all of them which is the odd one
+        ("operation", 1, "CT203", [0, 1], None),
+        ("settings", 1, "CT305", [0, 1], None),
+        ("healthy", 1, None, [], None),
     ],
 )
 def test_the_collector_and_analyze_say_the_same(
@@ -53,22 +53,24 @@ def test_the_collector_and_analyze_say_the_same(
     tmp_path: Path,
     collector: Collector,
     scenario: str,
+    each: int,
     rule: str | None,
     ranks: list[int],
     region: str | None,
 ) -> None:
-    said = finish_nodes(start_nodes(newest_paddle, tmp_path, collector.url, [DIVERGING, scenario], run=scenario))
+    command = [DIVERGING, scenario]
+    said = finish_nodes(start_nodes(newest_paddle, tmp_path, collector.url, command, run=scenario, ranks=each))
     findings = analyzed(newest_paddle, tmp_path)
     assert [(f["rule"], f["ranks"], f["region"] and f["region"]["name"]) for f in findings] == (
         [(rule, ranks, region)] if rule else []
     ), said
-    told = collector.wait_for_run(scenario, ranks_seen=2, verdict="mismatch" if rule else "match")
+    told = collector.wait_for_run(scenario, ranks_seen=2 * each, verdict="mismatch" if rule else "match")
     alerts = collector.get("/api/v1/alerts", run=scenario)["alerts"]
     assert [
         {name: alert[name] for name in finding} for alert, finding in zip(alerts, findings, strict=True)
     ] == findings
     assert told["sentence"].startswith("Rank" if rule else "Healthy")
-    assert not any("ctx-tracer: error" in text for text in said)  # one node alone could not know
+    assert any("ctx-tracer: error" in text for text in said) == (each > 1)  # one rank alone could not know
 
 
 def parts(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def alert_view(alert: Alert) -> dict[str, Any]:
         "remedy": remedy_of(alert),
         "severity": alert.severity,
         "ranks": ranks,
-        "processes": sorted(pids),
+        "processes": sorted(pids) or alert.finding["processes"],
         "step": {"first": alert.first_step, "last": alert.last_step},
         "last_clean_step": alert.last_clean_step,
         "count": alert.count,
