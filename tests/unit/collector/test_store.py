@@ -165,7 +165,26 @@ RUN = {
     "regions_captured": 1,
     "regions_replayed": 1,
     "slots_compared": 1,
+    "unheard": [],
 }
+
+
+def test_the_state_of_an_older_collector_is_taken_over(tmp_path):
+    import sqlite3
+
+    state = StateStore(tmp_path)
+    state.save(5, {"runs": [RUN]})
+    state.close()
+    connection = sqlite3.connect(tmp_path / "state.sqlite3")
+    for table in ("texts", "speakers", "assemblies"):
+        connection.execute(f"drop table {table}")
+    connection.execute("alter table runs drop column unheard")
+    connection.execute("update alembic_version set version_num = 'r0001'")
+    connection.commit()
+    connection.close()
+    again = StateStore(tmp_path)
+    assert again.load()[1]["runs"] == [RUN]
+    again.close()
 
 
 def test_state_and_watermark_are_written_together(tmp_path):
