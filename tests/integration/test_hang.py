@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PaddleEnvironment
+from tests.integration.hangs import EXPECTED, measure
 from tests.integration.jobs import PROGRAMS
 
 pytestmark = pytest.mark.paddle
@@ -47,6 +48,7 @@ def test_a_hang_is_named_and_the_job_is_ended(
     assert [f["rule"] for f in report["findings"]] == ["CT301"]  # an end that we brought about is no finding
 
 
-def test_a_long_evaluation_of_one_rank_is_no_hang(newest_paddle: PaddleEnvironment, tmp_path: Path) -> None:
-    report, said, code = trace(newest_paddle, tmp_path, "evaluation", "9", stall=3)
-    assert (report["findings"], code) == ([], 0), said
+@pytest.mark.parametrize("scenario", sorted({*EXPECTED} - {"stopped", "reducer", "reshard"}))
+def test_what_becomes_of_a_job_is_named_and_what_is_only_slow_is_not(scenario: str) -> None:
+    row = measure(scenario, stall_after_s=3)
+    assert row["right"], row

@@ -79,28 +79,33 @@ def load():
         sum(Path("data").read_bytes())
 
 
-def apart(step):
-    """What rank 1 does instead, or both do slowly."""
-    if SCENARIO == "sleeps":
-        time.sleep(3600)
-    elif SCENARIO == "stopped":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif SCENARIO == "spins":
-        spin()
-    elif SCENARIO == "locked":
-        locked()
-    elif SCENARIO == "other":
-        dist.all_reduce(paddle.ones([5]), group=GROUP)
-    elif SCENARIO == "exits":
-        os._exit(0)
-    elif SCENARIO == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif SCENARIO == "evaluation":
-        evaluate()
-    elif SCENARIO == "checkpoint":
-        checkpoint()
-    elif SCENARIO == "loading":
-        load()
+def other_call():
+    dist.all_reduce(paddle.ones([5]), group=GROUP)
+
+
+def other_shape():
+    dist.all_reduce(paddle.ones([5]))
+
+
+def fail():
+    raise ValueError("a bad sample")
+
+
+#: What rank 1 does instead of the last all_reduce, or before it.
+APART = {
+    "sleeps": lambda: time.sleep(3600),
+    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "spins": spin,
+    "locked": locked,
+    "other": other_call,
+    "shape": other_shape,
+    "raises": fail,
+    "exits": lambda: os._exit(0),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "evaluation": evaluate,
+    "checkpoint": checkpoint,
+    "loading": load,
+}
 
 
 def reshard(x):
@@ -119,6 +124,32 @@ def reducer():
     y.sum().backward()
 
 
+class Reducing(paddle.nn.Layer):
+    """A block with a collective in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = paddle.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.linear(x)
+        total = y.detach().clone()
+        dist.all_reduce(total)
+        return y + 0 * total
+
+
+def fewer():
+    """Rank 1 will not run the block again, for its input needs no gradient."""
+    block, x = Reducing(), paddle.ones([2, 4])
+    x.stop_gradient = RANK == 1
+    y = recompute(block, x, use_reentrant=True)
+    if RANK == 1:
+        time.sleep(3600)
+    y.sum().backward()
+
+
+if SCENARIO == "late" and RANK == 1:
+    time.sleep(3600)
 dist.init_parallel_env()
 GROUP = dist.new_group([0, 1])
 model = Block()
@@ -133,14 +164,16 @@ for step in range(3):
     Together.apply(y).sum().backward()
     optimizer.step()
     optimizer.clear_grad()
-    if last and RANK == 1:
-        apart(step)
+    if last and RANK == 1 and SCENARIO in APART:
+        APART[SCENARIO]()
     if last and SCENARIO == "reshard":
         if RANK == 1:
             time.sleep(3600)
         reshard(x.detach())
     if last and SCENARIO == "reducer":
         reducer()
+    if last and SCENARIO == "fewer":
+        fewer()
     if not (last and SCENARIO == "skips" and RANK == 1):
         dist.all_reduce(paddle.ones([3]))
 if SCENARIO == "skips" and RANK == 1:
