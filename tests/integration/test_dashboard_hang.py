@@ -51,7 +51,7 @@ def test_a_hang_appears_and_says_who_waits_for_whom(tmp_path: Path) -> None:
                 expect(ranks).to_have_count(2)
                 expect(ranks.nth(1)).to_contain_text("sleeps")
                 stacks = page.get_by_role("region", name="Stacks")
-                expect(stacks.locator("details[open] pre").filter(has_text="apart (hang.py:")).to_be_visible()
+                expect(stacks.locator("details[open] pre").filter(has_text="<lambda> (hang.py:")).to_be_visible()
                 page.screenshot(path=tmp_path / "wide-dark.png", full_page=True)
 
                 page.emulate_media(color_scheme="light")

@@ -90,7 +90,7 @@ def test_a_collector_that_is_killed_and_a_job_that_is(newest_paddle: PaddleEnvir
         collector.keep_port()
         nodes = start_nodes(newest_paddle, tmp_path, collector.url, [DIVERGING, "hangs"], run="killed")
         try:
-            collector.wait_for_run("killed", step=0, ranks_seen=2, world_size=2)
+            collector.wait_for_run("killed", step=1, ranks_seen=2, world_size=2)  # all of step 0 has come
             collector.kill()
             collector.start()
             for node in range(2):
