@@ -81,3 +81,22 @@ FINDING_JSON = "ctx.finding.json"  # the whole finding, as Finding.to_dict(), fo
 FINDING_CAPTURED = "ctx.finding.captured"  # JSON of the facts, for people who look at spans in another tool
 FINDING_PRODUCED = "ctx.finding.produced"
 FINDING_SERVED = "ctx.finding.served"
+
+# Metrics of each process, every few seconds. Those of `train step` are here as well, as counters.
+METRIC_STEP = "ctx_tracer.step"
+METRIC_PROGRESS_AGE = "ctx_tracer.progress.age"  # seconds
+METRIC_STEPS = "ctx_tracer.steps"
+METRIC_OWN_TIME = "ctx_tracer.own.time"  # seconds
+METRIC_FINDINGS = "ctx_tracer.findings"
+METRIC_DROPPED = "ctx_tracer.dropped"
+PHASE = "ctx_tracer.phase"  # on the age of the progress: what was declared with `ctx_tracer.phase`
+REASON = "reason"  # on what was dropped
+
+# Log records
+EVENT_NAME = "event.name"
+LOG_ENVIRONMENT = "ctx_tracer.environment"  # the body is a map: versions, flags, env, recompute
+LOG_STACKS = "ctx_tracer.stacks"  # the body is text
+STACKS_STATE = "ctx_tracer.stacks.state"  # of the main thread, as /proc tells it
+STACKS_SECONDS = "ctx_tracer.stacks.seconds"  # between the two looks
+STACKS_CPU_SECONDS = "ctx_tracer.stacks.cpu_seconds"  # used between them
+STACKS_MOVED = "ctx_tracer.stacks.moved"  # whether the process did anything between them

@@ -21,7 +21,7 @@ from ctx_tracer.daemon.config import suppressions
 from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.loop import TICK_S, Daemon
-from ctx_tracer.daemon.otlp import target_from
+from ctx_tracer.daemon.otlp import targets_from
 from ctx_tracer.daemon.report import refuse_unwritable, report_of, write_report
 from ctx_tracer.daemon.streams import mute
 from ctx_tracer.daemon.watch import stall_after
@@ -78,7 +78,7 @@ def run(options: RunOptions) -> Outcome:
     CannotStartError, each with a message for the user; in all three cases nothing is left running.
     """
     environment = os.environ
-    target = target_from(options.collector, environment)
+    targets = targets_from(options.collector, environment)
     if options.report not in (None, "-"):
         refuse_unwritable(Path(str(options.report)))
     suppressed = suppressions(options.config)
@@ -105,7 +105,7 @@ def run(options: RunOptions) -> Outcome:
     except OSError:
         directory.discard()
         raise
-    exporter = open_exporter(target, announcer.say)
+    exporter = open_exporter(targets, announcer.say)
     daemon = Daemon(directory.path, watch, announcer, exporter, started_ns, suppressed, stall_after_s)
 
     def report() -> dict[str, Any]:

@@ -64,6 +64,13 @@ class State(str, Enum):
     RESOLVED = "resolved"
 
 
+class Kind(str, Enum):
+    """Of a log record."""
+
+    ENVIRONMENT = "environment"
+    STACKS = "stacks"
+
+
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -247,6 +254,25 @@ def show(
     from ctx_tracer.cli import read
 
     read.show(run, collector, as_json=json)
+
+
+@app.command(cls=_Command)
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `ctx-tracer runs` lists it.")],
+    collector: Collector = None,
+    kind: Annotated[Kind | None, typer.Option(help="Of this kind only.", **_one_of(Kind))] = None,
+    rank: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of this rank only.")] = None,
+    json: Json = False,
+) -> None:
+    """Show how the ranks of a run are set up, and the stacks they had when they stood still: the newest 1,000."""
+    from ctx_tracer.cli import read
+
+    filters = {
+        "name": f"ctx_tracer.{kind.value}" if kind else None,
+        "rank": None if rank is None else str(rank),
+        "limit": "1000",  # the most that the collector gives; the newest
+    }
+    read.logs(run, collector, filters, as_json=json)
 
 
 @app.command(cls=_Command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -38,6 +39,13 @@ class Client:
     def run(self, name: str) -> dict[str, Any]:
         """A `Run`; exit code 2 with the nearest names for one that does not exist."""
         found: dict[str, Any] = self._get(f"/api/v1/runs/{quote(name, safe='')}", None, unknown=name)
+        return found
+
+    def logs(self, run: str, query: Mapping[str, str | None]) -> list[dict[str, Any]]:
+        """Log records of a run, newest first; exit code 2 with the nearest names for one that does not exist."""
+        given = {key: value for key, value in query.items() if value is not None}
+        path = f"/api/v1/runs/{quote(run, safe='')}/logs"
+        found: list[dict[str, Any]] = self._get(path, "logs", given, unknown=run)
         return found
 
     def alerts(self, **query: str | None) -> list[dict[str, Any]]:

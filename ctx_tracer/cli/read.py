@@ -67,7 +67,7 @@ def show(name: str, collector: str | None, *, as_json: bool) -> None:
     out.print()
     show_table(
         out,
-        ("rank", "host", "pid", "step", "status", "end", "worst"),
+        ("rank", "host", "pid", "step", "status", "last progress", "end", "worst"),
         [
             (
                 rank["rank"],
@@ -75,6 +75,7 @@ def show(name: str, collector: str | None, *, as_json: bool) -> None:
                 rank["pid"],
                 "-" if rank["step"] is None else rank["step"],
                 rank["status"],
+                _progress(rank),
                 _end(rank["exit"]),
                 rank["severity"] or "-",
             )
@@ -116,6 +117,26 @@ def alerts(collector: str | None, filters: dict[str, str | None], *, as_json: bo
             for alert in found
         ],
     )
+
+
+def logs(name: str, collector: str | None, filters: dict[str, str | None], *, as_json: bool) -> None:
+    """How the ranks of a run are set up, and their stacks from when they stood still."""
+    client = Client(collector)
+    found = client.logs(name, filters)
+    if as_json:
+        show_json({"logs": found})
+        return
+    out = console()
+    if not found:
+        out.print(Text(f"No such log record of {plain(name)} at {client.base}."))
+    for record in reversed(found):
+        what = str(record["name"]).removeprefix("ctx_tracer.")
+        head = f"{record['time']} {record['severity']} rank {record['rank']}, pid {record['pid']}: {what}"
+        body = record["body"]
+        out.print(Text(plain(head), style="bold"))
+        lines = body.splitlines() if isinstance(body, str) else json.dumps(body, indent=2).splitlines()
+        for line in lines:
+            out.print(Text(f"    {plain(line)}"))
 
 
 def explain(name: str, *, as_json: bool) -> None:
@@ -181,6 +202,10 @@ def _count(number: int, noun: str) -> str:
 
 def _alert_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in ("error", "warning", "info") if counts.get(name)) or "-"
+
+
+def _progress(rank: dict[str, Any]) -> str:
+    return (rank.get("progress_at") or "-") + (f' in "{rank["phase"]}"' if rank.get("phase") else "")
 
 
 def _end(end: dict[str, Any] | None) -> str:

@@ -22,7 +22,7 @@ from ctx_tracer.daemon.exits import ExitWatch
 from ctx_tracer.daemon.export import open_exporter
 from ctx_tracer.daemon.lock import try_lock
 from ctx_tracer.daemon.loop import TICK_S, Daemon
-from ctx_tracer.daemon.otlp import target_from
+from ctx_tracer.daemon.otlp import targets_from
 from ctx_tracer.daemon.report import report_of, write_report
 from ctx_tracer.daemon.signals import SignalQueue
 from ctx_tracer.daemon.streams import stand_in
@@ -43,7 +43,7 @@ def main() -> int:
     options = _arguments()
     try:
         lock = try_lock(options.record_dir)
-        target = target_from(options.collector, os.environ)
+        targets = targets_from(options.collector, os.environ)
         stall_after_s = stall_after(os.environ)
     except (OSError, ValueError) as error:
         print(f"ctx-tracer: {error}", file=sys.stderr)  # noqa: T201, a command's own voice
@@ -53,7 +53,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     started_ns = time.time_ns()
     announcer = Announcer(reported=options.report is not None)
-    exporter = open_exporter(target, announcer.say)
+    exporter = open_exporter(targets, announcer.say)
     watch = ExitWatch(options.record_dir)
     daemon = Daemon(
         options.record_dir, watch, announcer, exporter, options.since, _suppressions(announcer), stall_after_s

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ctx_tracer.daemon.export import Exporter
     from ctx_tracer.model import Finding
 
+PROGRESS_EVERY_NS = 5_000_000_000
 TICK_S = 0.2  # a finding is told within this time; looking costs microseconds
 _PATIENCE = 25  # looks at a file that is no record yet: five seconds
 # A hang, a lost rank, a replay that failed, and gradients that stay off: the job does nothing useful after these.
@@ -61,6 +62,7 @@ class Daemon:
         self._observed: dict[str, Observed] = {}  # by file name
         self._unreadable: dict[str, int] = {}  # file name -> looks
         self._expected: set[int] = set()
+        self._next_progress_ns = 0
         self._over: list[ProcessEnd] = []  # in the order of their ends
         self.ranks = Ranks()
         self._stalls = Watch(stall_after_s)
@@ -129,6 +131,8 @@ class Daemon:
         if hang is not None and self._counts(hang):
             self.hangs.append(hang)
             self._tell(hang, now_ns)
+        if self._exporter is not None:
+            self._tell_progress(self._exporter, now_ns)
 
     def export_losses(self) -> dict[str, int]:
         """Spans that did not arrive, by reason."""
@@ -172,6 +176,8 @@ class Daemon:
         self._watch.watch(observed.pid)
 
     def _export(self, observed: Observed, exporter: Exporter) -> None:
+        from ctx_tracer.daemon.logs import Logs
+        from ctx_tracer.daemon.progress import Metrics
         from ctx_tracer.daemon.said import Said
         from ctx_tracer.daemon.spans import SpanBuilder
         from ctx_tracer.daemon.telemetry import Telemetry
@@ -186,6 +192,18 @@ class Daemon:
             reader.identity.started_ns,
             said,
         )
+        observed.metrics = Metrics(observed)
+        observed.logs = Logs(reader.identity, telemetry, exporter.log)
+
+    def _tell_progress(self, exporter: Exporter, now_ns: int) -> None:
+        """How the processes are doing, forks left out; of one that has ended, its `process exit` says it."""
+        if now_ns < self._next_progress_ns:
+            return
+        ranks = [observed for observed in self.watched if observed.reader.identity.forked_from is None]
+        metrics = [observed.metrics for observed in ranks if observed.metrics is not None]
+        if metrics:
+            self._next_progress_ns = now_ns + PROGRESS_EVERY_NS
+            exporter.progress([resource for one in metrics for resource in one.read()])
 
     def _not_installed(self, path: Path) -> None:
         try:

@@ -15,6 +15,8 @@ from ctx_tracer.verdict.job import FIRST_STEPS, ProcessRecord
 
 if TYPE_CHECKING:
     from ctx_tracer.daemon.exits import Ended
+    from ctx_tracer.daemon.logs import Logs
+    from ctx_tracer.daemon.progress import Metrics
     from ctx_tracer.daemon.spans import SpanBuilder
     from ctx_tracer.model import Finding
     from ctx_tracer.record.layout import Event
@@ -45,7 +47,7 @@ def _always(_finding: Finding) -> bool:
 
 @dataclass
 class Observed:
-    """A process with a record. `spans` is None where nothing is exported."""
+    """A process with a record. `spans`, `metrics` and `logs` are None where nothing is exported."""
 
     path: Path
     reader: RecordReader
@@ -53,6 +55,8 @@ class Observed:
     speaker: Speaker | None = None  # who it is among the job's ranks; None: nobody
     speech: Speech | None = None  # what it says, to be sent
     counts: Callable[[Finding], bool] = _always  # whether a finding is told and sent: not where it is suppressed
+    metrics: Metrics | None = None
+    logs: Logs | None = None
     ended: Ended | None = None
     stopped: bool = False  # by a signal that we passed on
     last_event: RegionEvent | None = None
@@ -73,6 +77,23 @@ class Observed:
         """Its process id."""
         return self.reader.identity.pid
 
+    @property
+    def findings(self) -> list[Finding]:
+        """Those that count, as they stood at the last look."""
+        return [finding for finding in self._findings if self.counts(finding)]
+
+    @property
+    def progress_ns(self) -> int:
+        """When it was last seen to do anything: its newest event or collective, else its start."""
+        latest = max((lane.changed_ns for lane in self.reader.lanes()), default=0)
+        return max(latest, self.reader.progress().time_ns, self.reader.identity.started_ns)
+
+    @property
+    def phase(self) -> str | None:
+        """What the program has declared that it is doing."""
+        definition = self.reader.definitions().get(self.reader.progress().phase)
+        return str(definition.data.get("name")) if definition is not None and definition.kind == "phase" else None
+
     def read(
         self, exported_losses: Mapping[str, int], announce: Callable[[Finding], None], *, last: bool = False
     ) -> None:
@@ -81,7 +102,6 @@ class Observed:
         self._looks += 1
         if len(self._findings) <= _MANY_FINDINGS or self._looks % _LOOKS_FOR_MANY == 0 or last:
             self._findings = self.reader.findings()
-        findings = self._findings
         events = self.reader.poll()
         for event in events:
             self._count(event)
@@ -89,7 +109,7 @@ class Observed:
                 self.speaker.hear(event)
             if self.speech is not None and isinstance(event, StepEvent):
                 self.speech.close()
-        findings = [finding for finding in findings if self.counts(finding)]
+        findings = self.findings
         events = [event for event in events if not isinstance(event, FindingEvent) or self._told(event)]
         fresh = [event.finding for event in events if isinstance(event, FindingEvent) and event.finding is not None]
         for finding in (*fresh, *findings):
@@ -98,6 +118,8 @@ class Observed:
                 announce(finding)
         if self.spans is not None and self.spans.said is not None and events:
             self.spans.said.heard(events[-1].time_ns)
+        if self.logs is not None:
+            self.logs.environment(self.reader.definitions())
         if self.spans is not None and (events or findings):
             self.spans.batch(events, findings, {**self.losses(), **exported_losses})
 

@@ -1,7 +1,8 @@
-"""OTLP over HTTP: where spans go and what an answer means.
+"""OTLP over HTTP: where each signal goes and what an answer means.
 
-The SDK's own exporter waits through its retries without an end that a caller could set, retries four statuses only and
-does not read `partial_success`. So its encoder is used and the request is made here, once; export.py decides what next.
+The SDK's own exporters wait through their retries without an end that a caller could set, retry four statuses only and
+do not read `partial_success`. So their encoders are used and the request is made here, once; export.py decides what
+next.
 """
 
 from __future__ import annotations
@@ -9,23 +10,52 @@ from __future__ import annotations
 import gzip
 import ipaddress
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import urlsplit
 
 from ctx_tracer import __version__
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
 
 _PREFIX = "OTEL_EXPORTER_OTLP_"
 _DEFAULT_TIMEOUT_S = 10.0  # the specification's
 
 
+def _encode_spans(spans: Sequence[Any]) -> bytes:
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+    return bytes(encode_spans(spans).SerializeToString())
+
+
+def _encode_metrics(resources: Sequence[Any]) -> bytes:
+    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+    from opentelemetry.sdk.metrics.export import MetricsData
+
+    return bytes(encode_metrics(MetricsData(resources)).SerializeToString())
+
+
+def _encode_logs(resources: Sequence[Any]) -> bytes:
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    return bytes(ExportLogsServiceRequest(resource_logs=resources).SerializeToString())
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One of OTLP's signals."""
+
+    name: str  # the last part of its path and, in capitals, a part of the names of its variables
+    encode: Callable[[Sequence[Any]], bytes]  # items -> the body of a request
+
+
+TRACES = Signal("traces", _encode_spans)  # of ReadableSpan
+METRICS = Signal("metrics", _encode_metrics)  # of the SDK's ResourceMetrics
+LOGS = Signal("logs", _encode_logs)  # of ResourceLogs, the message
+
+
 @dataclass(frozen=True)
 class Target:
-    """Where and how to send."""
+    """Where and how to send one signal."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -42,48 +72,53 @@ class Answer:
     accepted: bool
     again: bool = False  # worth trying again, unchanged
     too_large: bool = False
-    rejected: int = 0  # spans that an accepting receiver refused
+    unknown: bool = False  # the receiver does not know the path: it may not take this signal at all
+    rejected: int = 0  # items that an accepting receiver refused
     after_s: float | None = None  # Retry-After
     reason: str = ""
 
 
-def target_from(collector: str | None, environment: Mapping[str, str]) -> Target | None:
-    """The receiver named by `collector`, else by the standard variables; None without, or with OTEL_SDK_DISABLED.
+def targets_from(collector: str | None, environment: Mapping[str, str]) -> dict[Signal, Target]:
+    """The receivers named by `collector`, else by the standard variables; none without, or with OTEL_SDK_DISABLED.
 
-    Raises ValueError, with a message for the user, on an address that cannot be used.
+    Nothing is sent without a receiver of traces. Raises ValueError, with a message for the user, on an address that
+    cannot be used.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
-    url = _url(collector, environment)
-    if url is None:
-        return None
+        return {}
+    urls = {signal: url for signal in (TRACES, METRICS, LOGS) if (url := _url(signal, collector, environment))}
+    return {signal: _target(signal, url, collector, environment) for signal, url in urls.items() if TRACES in urls}
+
+
+def _target(signal: Signal, url: str, collector: str | None, environment: Mapping[str, str]) -> Target:
+    def setting(name: str, default: str = "") -> str:
+        own = environment.get(f"{_PREFIX}{signal.name.upper()}_{name}")
+        return own or environment.get(_PREFIX + name) or default
+
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise ValueError(f"{(collector or url)!r} is not an http:// or https:// address")
-    if not collector and _setting(environment, "PROTOCOL", "http/protobuf") == "grpc":
+    if not collector and setting("PROTOCOL", "http/protobuf") == "grpc":
         raise ValueError(
             "the OTLP protocol is grpc, ctx-tracer speaks http/protobuf: name its address with --collector"
         )
-    key, certificate = _setting(environment, "CLIENT_KEY"), _setting(environment, "CLIENT_CERTIFICATE")
+    key, certificate = setting("CLIENT_KEY"), setting("CLIENT_CERTIFICATE")
     return Target(
         url=url,
-        headers=_headers(environment),
-        timeout_s=_seconds(_setting(environment, "TIMEOUT")),
-        compress=_setting(environment, "COMPRESSION", "gzip") != "none",
-        verify=_setting(environment, "CERTIFICATE") or True,
+        headers=_headers(signal, environment),
+        timeout_s=_seconds(setting("TIMEOUT")),
+        compress=setting("COMPRESSION", "gzip") != "none",
+        verify=setting("CERTIFICATE") or True,
         certificate=(certificate, key) if certificate and key else certificate or None,
     )
 
 
-def _url(collector: str | None, environment: Mapping[str, str]) -> str | None:
+def _url(signal: Signal, collector: str | None, environment: Mapping[str, str]) -> str | None:
+    path = f"/v1/{signal.name}"
     if collector:
-        return collector.rstrip("/") + ("" if urlsplit(collector).path.endswith("/v1/traces") else "/v1/traces")
-    exact = environment.get(_PREFIX + "TRACES_ENDPOINT")
+        return collector.rstrip("/").removesuffix("/v1/traces") + path
+    exact = environment.get(f"{_PREFIX}{signal.name.upper()}_ENDPOINT")
     base = environment.get(_PREFIX + "ENDPOINT")
-    return exact or (base.rstrip("/") + "/v1/traces" if base else None)
-
-
-def _setting(environment: Mapping[str, str], name: str, default: str = "") -> str:
-    return environment.get(f"{_PREFIX}TRACES_{name}") or environment.get(_PREFIX + name) or default
+    return exact or (base.rstrip("/") + path if base else None)
 
 
 def _seconds(text: str) -> float:
@@ -94,24 +129,25 @@ def _seconds(text: str) -> float:
     return seconds if 0 < seconds < 3600 else _DEFAULT_TIMEOUT_S
 
 
-def _headers(environment: Mapping[str, str]) -> dict[str, str]:
+def _headers(signal: Signal, environment: Mapping[str, str]) -> dict[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
     headers: dict[str, str] = {}
     token = environment.get("CTX_TRACER_TOKEN")
     if token:
         headers["authorization"] = f"Bearer {token}"
-    for name in ("HEADERS", "TRACES_HEADERS"):
+    for name in ("HEADERS", f"{signal.name.upper()}_HEADERS"):
         headers.update(parse_env_headers(environment.get(_PREFIX + name, ""), liberal=True))
     return headers
 
 
 class Sender:
-    """Sends spans to one target, one request at a time, over a kept connection."""
+    """Sends one signal to its target, one request at a time, over a kept connection."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, signal: Signal, target: Target) -> None:
         import requests
 
+        self.signal = signal
         self.target = target
         self._session = requests.Session()
         # A proxy meant for the outside world must not see what goes to this machine.
@@ -125,12 +161,11 @@ class Sender:
         self._session.verify = target.verify
         self._session.cert = target.certificate
 
-    def send(self, spans: Sequence[ReadableSpan], timeout_s: float) -> Answer:
+    def send(self, items: Sequence[Any], timeout_s: float) -> Answer:
         """One attempt that takes at most about `timeout_s`. It does not raise for what a network or a peer can do."""
         import requests
-        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
-        body = encode_spans(spans).SerializeToString()
+        body = self.signal.encode(items)
         if self.target.compress:
             body = gzip.compress(body, compresslevel=1)  # a third of the size already; the job's cores are not ours
         try:
@@ -155,7 +190,13 @@ def _answer(status: int, headers: Mapping[str, str], content: bytes) -> Answer:
     # Also what an operator may be about to put right: a token, an address, a proxy.
     again = status in (401, 403, 404, 408, 425, 429) or status >= 500
     after = headers.get("retry-after", "")
-    return Answer(accepted=False, again=again, after_s=float(after) if after.isdigit() else None, reason=reason)
+    return Answer(
+        accepted=False,
+        again=again,
+        unknown=status in (404, 405, 501),
+        after_s=float(after) if after.isdigit() else None,
+        reason=reason,
+    )
 
 
 def _rejected(headers: Mapping[str, str], content: bytes) -> int:
@@ -165,6 +206,7 @@ def _rejected(headers: Mapping[str, str], content: bytes) -> int:
     if "protobuf" not in headers.get("content-type", ""):
         return 0
     try:
+        # The answers to the three signals are the same on the wire.
         return int(ExportTraceServiceResponse.FromString(content).partial_success.rejected_spans)
     except DecodeError:
         return 0

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ctx_tracer.daemon.lock import try_lock
-from ctx_tracer.daemon.otlp import target_from
+from ctx_tracer.daemon.otlp import targets_from
 from ctx_tracer.daemon.signals import SignalQueue
 from ctx_tracer.daemon.watch import stall_after
 from ctx_tracer.record.layout import SUFFIX
@@ -76,7 +76,7 @@ def serve(directory: Path, collector: str | None) -> None:
     Raises ValueError for a collector's address or a stall threshold that cannot be used, OSError for a directory that
     cannot be read.
     """
-    target_from(collector, os.environ)
+    targets_from(collector, os.environ)
     stall_after(os.environ)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     signals, runs = SignalQueue(_SIGNALS), _Runs(directory, collector)

@@ -76,8 +76,10 @@ class Watch:
         return None
 
     def tell(self, now_ns: int, processes: Sequence[Observed]) -> None:
-        """Where ranks stand goes to those who know of the ranks for which they may wait, once for each look."""
+        """At each look, where ranks stand goes to those who know of the ranks for which they may wait; so do stacks."""
         for observed, rank in self._standings:
+            if observed.logs is not None:
+                observed.logs.stands(rank)
             if observed.spans is not None and observed.spans.said is not None and rank.samples is not None:
                 observed.spans.said.stands(now_ns, rank, self._threshold_s(processes))
         self._standings = []
@@ -132,17 +134,12 @@ def _stalled(ranks: Sequence[Observed], now_ns: int, threshold_s: float) -> bool
     before = now_ns - int(threshold_s * 1e9)
     if any(lane.open and lane.changed_ns < before for observed in alive for lane in observed.reader.lanes()):
         return True
-    return bool(alive) and all(_newest_ns(observed) < before for observed in alive)
-
-
-def _newest_ns(observed: Observed) -> int:
-    latest = max((lane.changed_ns for lane in observed.reader.lanes()), default=0)
-    return max(latest, observed.reader.progress().time_ns, observed.reader.identity.started_ns)
+    return bool(alive) and all(observed.progress_ns < before for observed in alive)
 
 
 def _standing(ranks: Sequence[Observed]) -> tuple[object, ...]:
     """Where everybody stands: as long as that is the same, it is the same hang."""
-    return tuple((observed.pid, observed.ended is not None, _newest_ns(observed)) for observed in ranks)
+    return tuple((observed.pid, observed.ended is not None, observed.progress_ns) for observed in ranks)
 
 
 def _group_timeout_s(environment: Mapping[str, str]) -> float:

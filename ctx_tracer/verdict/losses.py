@@ -24,6 +24,7 @@ _WORDS = {
     "export_unreachable": ("span", "not delivered because the collector could not be reached"),
     "export_rejected": ("span", "refused by the collector"),
     "export_too_large": ("span", "too large for the collector"),
+    "export_logs": ("log record", "not delivered"),
     # What the collector counts of a run.
     "rejected_too_large": ("span", "that the collector rejected as too large"),
     "rejected_bad_id": ("span", "that the collector rejected for an id that is none"),
@@ -34,6 +35,9 @@ _WORDS = {
     "overflow_regions": ("undecided replay", "of regions for which the collector had no room"),
     "overflow_ranks": ("span", "of ranks for which the collector had no room"),
 }
+
+# What no verdict rests on.
+NO_OBSERVATIONS = ("export_logs",)
 
 
 def in_words(counts: Mapping[str, int]) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 # name -> (type, help). A name that is not here cannot be counted, so /metrics and the documentation stay complete.
 METRICS = {
     "requests_total": ("counter", "ingest requests by HTTP status"),
-    "spans_received_total": ("counter", "spans decoded from requests"),
-    "spans_stored_total": ("counter", "spans committed"),
-    "spans_duplicate_total": ("counter", "spans already there when they were sent again"),
+    "spans_received_total": ("counter", "spans, log records and reports of progress decoded from requests"),
+    "spans_stored_total": ("counter", "of these, committed"),
+    "spans_duplicate_total": ("counter", "of these, already there when they were sent again"),
     "spans_foreign_total": ("counter", "spans stored that carry no training run"),
-    "spans_rejected_total": ("counter", "spans not stored, by reason"),
+    "spans_rejected_total": ("counter", "spans, log records and points of metrics not stored, by reason"),
     "spans_expired_total": ("counter", "spans deleted by retention"),
     "commits_total": ("counter", "transactions of the write thread, by outcome"),
     "findings_total": ("counter", "findings detection took from events"),

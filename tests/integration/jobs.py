@@ -85,6 +85,11 @@ class Sink:
     def spans(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
 
+    def whole(self, signal: str) -> list[dict[str, Any]]:
+        """The requests for `metrics` or `logs`."""
+        file = Path(f"{self.file}.{signal}")
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
     def kill(self) -> None:
         self.process.kill()
         self.process.communicate()

@@ -131,3 +131,14 @@ def test_a_rank_that_waits_for_one_of_another_node(
     assert any("hang.py:" in frame for frame in stacks[(1,)])
     (only,) = collector.get("/api/v1/alerts", run="hang")["alerts"]
     assert only["fingerprint"] == alert["fingerprint"]
+    logs = collector.get("/api/v1/runs/hang/logs", limit=1000)["logs"]
+    assert {(log["name"], log["rank"]) for log in logs} == {
+        (f"ctx_tracer.{name}", rank) for name in ("environment", "stacks") for rank in (0, 1)
+    }
+    told = newest_paddle.run(
+        newest_paddle.ctx_tracer, "logs", "hang", "--kind", "stacks", "--rank", "1", "--collector", collector.url
+    ).stdout
+    assert "WARN rank 1, pid" in told
+    assert "hang.py:" in told
+    ranks = collector.get("/api/v1/runs/hang")["ranks"]
+    assert all(rank["progress_at"] < alert["first_seen_at"] for rank in ranks)

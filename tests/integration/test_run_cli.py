@@ -105,7 +105,14 @@ def test_alerts(collector: str) -> None:
         assert len(found) == count, filters
 
 
-@pytest.mark.parametrize("command", [["show"], ["alerts", "--run"]])
+def test_logs_of_a_run_that_has_none(collector: str) -> None:
+    done = ctx_tracer("logs", "faulty", "--kind", "stacks", collector=collector)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("No such log record of faulty at http://")
+    assert json.loads(ctx_tracer("logs", "faulty", "--json", collector=collector).stdout) == {"logs": []}
+
+
+@pytest.mark.parametrize("command", [["show"], ["logs"], ["alerts", "--run"]])
 def test_a_run_that_does_not_exist(collector: str, command: list[str]) -> None:
     done = ctx_tracer(*command, "fautly", collector=collector)
     assert done.returncode == 2
@@ -122,7 +129,7 @@ def test_somebody_else_at_the_address(collector: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [["runs"], ["alerts"], ["show", "x"], ["runs", "--json"]])
+@pytest.mark.parametrize("command", [["runs"], ["alerts"], ["show", "x"], ["logs", "x"], ["runs", "--json"]])
 def test_nobody_at_the_address(command: list[str]) -> None:
     done = ctx_tracer(*command, collector=f"http://127.0.0.1:{free_port()}")
     assert (done.returncode, done.stdout) == (1, "")

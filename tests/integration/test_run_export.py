@@ -66,6 +66,26 @@ def test_a_step_is_a_trace_with_its_regions(tmp_path: Path) -> None:
     assert (resource["paddle.rank"], resource["paddle.world_size"], resource["paddle.attempt"]) == (0, 1, 0)
 
 
+def test_how_a_rank_is_doing_goes_out_while_it_runs_and_to_nobody_who_does_not_take_it(tmp_path: Path) -> None:
+    with sink(tmp_path) as receiver:
+        run(tmp_path, [*FAKE_RANK, "sleep=1", "steps=2", "clean"], "--collector", receiver.url)
+        (first, *_), spans = receiver.whole("metrics"), receiver.spans
+    names = {m["name"] for scope in first["resourceMetrics"][0]["scopeMetrics"] for m in scope["metrics"]}
+    assert {"ctx_tracer.step", "ctx_tracer.progress.age"} <= names
+    assert "train step" in [span["name"] for span in spans]
+    other = tmp_path / "other"
+    other.mkdir()
+    with sink(other, 0, "only=traces") as receiver:
+        traced = run(other, [*FAKE_RANK, "sleep=1", "steps=3", "clean"], "--collector", receiver.url)
+        assert names_of_steps(receiver) == [0, 1, 2]
+    assert traced.report["dropped"] == {}
+    assert traced.err.count("takes no metrics") <= 1
+
+
+def names_of_steps(receiver: Sink) -> list[int]:
+    return [s["attributes"]["paddle.step"] for s in receiver.spans if s["name"] == "train step"]
+
+
 def test_a_finding_is_on_its_replay_and_counts_up_on_later_steps(tmp_path: Path) -> None:
     with sink(tmp_path) as receiver:
         actions = ["steps=1", "finding=CT105", "sleep=0.5", "steps=1", "again=4", "finding=CT105", "steps=1", "clean"]

@@ -9,7 +9,7 @@ import { slots } from '../src/lib/spans'
 import { overhead, timed } from '../src/lib/steps'
 
 const rank = (n: number, fields: Partial<Rank> = {}): Rank => ({
-  rank: n, pid: 1, host: 'gpu-001', step: 1, last_seen_at: '', status: 'running', exit: null, severity: null, own_seconds: null, ...fields,
+  rank: n, pid: 1, host: 'gpu-001', step: 1, last_seen_at: '', progress_at: null, phase: null, status: 'running', exit: null, severity: null, own_seconds: null, ...fields,
 })
 
 describe('ranks', () => {

@@ -102,6 +102,20 @@ def get_spans(
     return JSONResponse({"spans": [views.span_view(span) for span in spans]})
 
 
+@router.get("/runs/{run:path}/logs")
+def get_logs(
+    parts: Parts,
+    run: str,
+    attempt: Attempt = None,
+    name: str | None = None,
+    rank: Annotated[int | None, Query(ge=0)] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+) -> JSONResponse:
+    """Stored log records."""
+    records = parts.observations.logs(*_key(parts, run, attempt), name=name, rank=rank, limit=limit)
+    return JSONResponse({"logs": [views.log_view(record) for record in records]})
+
+
 @router.get("/runs/{run:path}")
 def get_run(parts: Parts, run: str, attempt: Attempt = None) -> JSONResponse:
     """One run."""

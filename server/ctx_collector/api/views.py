@@ -11,7 +11,7 @@ from ctx_collector.alert.model import FIRING, Alert, remedy_of
 from ctx_collector.detect.heatmap import ordered_regions
 from ctx_collector.detect.outcome import outcome, rank_status
 from ctx_collector.detect.state import Rank, Run
-from ctx_collector.store.observations import RegionSpan, StepTotals
+from ctx_collector.store.observations import RegionSpan, StepTotals, StoredLog
 from ctx_tracer.model import SEVERITIES
 from ctx_tracer.rules import RULES
 
@@ -76,6 +76,8 @@ def _rank(rank: Rank, severity: str | None, now_ns: int) -> dict[str, Any]:
         "host": rank.host,
         "step": rank.step,
         "last_seen_at": iso(rank.last_seen_ns),
+        "progress_at": iso(rank.progress_ns),
+        "phase": rank.phase,
         "status": rank_status(rank, now_ns),
         "exit": {"code": rank.exit_code, "signal": rank.exit_signal} if rank.exited else None,
         "severity": severity,
@@ -157,4 +159,15 @@ def span_view(span: RegionSpan) -> dict[str, Any]:
         "started_at": iso(span.started_ns),
         "ended_at": iso(span.ended_ns),
         "attributes": json.loads(span.attributes),
+    }
+
+
+def log_view(log: StoredLog) -> dict[str, Any]:
+    """One stored log record."""
+    return {
+        "rank": log.rank,
+        "pid": log.pid,
+        "host": log.host,
+        "time": iso(log.time_ns),
+        **json.loads(log.attributes),
     }

@@ -26,7 +26,8 @@ from ctx_collector.detect.state import (
     Run,
     RunKey,
 )
-from ctx_collector.store.observations import SPAN_REJECTED, Observed
+from ctx_collector.names import shortened
+from ctx_collector.store.observations import PROGRESS, SPAN_REJECTED, Observed
 from ctx_tracer import semconv
 from ctx_tracer.model import UNDECIDED
 
@@ -121,6 +122,8 @@ class Fold:
                 self._seen(run, rank, region, span)
             elif span.verdict == UNDECIDED:
                 self._lacks(run, rank, "overflow_regions")
+        elif span.name == PROGRESS:
+            _progress(rank, span)
         elif span.name == SPAN_REJECTED:
             self._lacks(run, rank, f"rejected_{json.loads(span.attributes or '{}').get('reason')}"[:64])
         for event in json.loads(span.events or "[]"):
@@ -210,6 +213,17 @@ def _dropped(rank: Rank, attributes: Mapping[str, Any]) -> None:
         reason = name[len(semconv.DROPPED) :]
         if reason in rank.dropped or len(rank.dropped) < MAX_DROP_REASONS:
             rank.dropped[reason] = max(rank.dropped.get(reason, 0), count)
+
+
+def _progress(rank: Rank, span: Observed) -> None:
+    if span.pid != rank.pid:
+        return  # of a process that was started again, or not of the one that this rank is
+    told = json.loads(span.attributes or "{}")
+    age, phase = told.get(semconv.METRIC_PROGRESS_AGE), told.get(semconv.PHASE)
+    if isinstance(age, int | float) and age >= 0:
+        # By this collector's clock, as all that is shown beside it.
+        rank.progress_ns = max(0, span.received_ns - int(min(age, 1e9) * 1e9))
+        rank.phase = shortened(phase) if isinstance(phase, str) and phase else None
 
 
 def _exit(run: Run, rank: Rank, span: Observed) -> None:

@@ -10,7 +10,7 @@ from ctx_collector.alert.model import FIRING, RESOLVE_STEPS, Alert, remedy_of
 from ctx_collector.detect.state import Rank, Run
 from ctx_tracer.model import MATCH, MISMATCH, SEVERITIES, UNDECIDED
 from ctx_tracer.verdict.group import natural
-from ctx_tracer.verdict.losses import in_words
+from ctx_tracer.verdict.losses import NO_OBSERVATIONS, in_words
 from ctx_tracer.verdict.text import sentence
 from ctx_tracer.verdict.words import ranks_in_words
 
@@ -136,7 +136,7 @@ def _unseen(run: Run, status: str, now_ns: int) -> list[str]:
     if missing > 0:
         unheard = [rank for rank in range(run.world_size or 0) if rank not in run.ranks]
         reasons.append(f"{ranks_in_words(unheard)} of {run.world_size:,} not heard of")
-    lost = in_words(dict(sorted(run.dropped().items())))
+    lost = in_words({reason: n for reason, n in sorted(run.dropped().items()) if reason not in NO_OBSERVATIONS})
     if lost:
         reasons.append(f"the tracer lost observations ({lost})")
     if status != ENDED:

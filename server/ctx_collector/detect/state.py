@@ -34,6 +34,8 @@ class Rank:
     host: str | None = None
     step: int | None = None
     last_seen_ns: int = 0
+    progress_ns: int | None = None  # when it last did anything, as its daemon says
+    phase: str | None = None  # what the program has declared that it is doing
     own_seconds: float = 0.0  # of the probe, over all steps
     exited: bool = False
     exit_code: int | None = None

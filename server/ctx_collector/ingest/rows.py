@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,14 @@ class RejectedError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Something of a request that is not taken; `encoded` is it, where its run is to know that it lacks it."""
+
+    reason: str
+    encoded: bytes | None = None
 
 
 def plain(value: AnyValue, depth: int = 0) -> Any:
@@ -107,6 +115,15 @@ class Origin:
         )
 
 
+def span_rows(spans: Iterable[Span], origin: Origin, received_ns: int) -> Iterator[SpanRow | Rejected]:
+    """A row for each span."""
+    for span in spans:
+        try:
+            yield row_of(span, origin, received_ns)
+        except RejectedError as error:
+            yield Rejected(error.reason, span.SerializeToString(deterministic=True))
+
+
 def row_of(span: Span, origin: Origin, received_ns: int) -> SpanRow:
     """The row of one span. Raises RejectedError."""
     # W3C trace context: 16 and 8 bytes, and all zeros is no id.
@@ -163,11 +180,16 @@ def mark_of(reason: str, encoded: bytes, origin: Origin, received_ns: int) -> Sp
     if origin.run is None or origin.rank is None:
         return None
     digest = hashlib.sha256(f"rejected {origin.run} {origin.attempt} {origin.rank} ".encode() + encoded).hexdigest()
+    return bare_row(SPAN_REJECTED, digest, origin, received_ns, dumps({"reason": reason}))
+
+
+def bare_row(name: str, digest: str, origin: Origin, received_ns: int, attributes: str) -> SpanRow:
+    """A row that is no span's, with its ids from a digest of 48 or more hexadecimal digits."""
     values = dict.fromkeys(SpanRow._fields) | {
         "trace_id": digest[:32],
         "span_id": digest[32:48],
         "received_ns": received_ns,
-        "name": SPAN_REJECTED,
+        "name": name,
         "started_ns": received_ns,
         "ended_ns": received_ns,
         "status_code": 0,
@@ -178,7 +200,7 @@ def mark_of(reason: str, encoded: bytes, origin: Origin, received_ns: int) -> Sp
         "pid": origin.pid,
         "host": origin.host,
         "findings": 0,
-        "attributes": dumps({"reason": reason}),
+        "attributes": attributes,
         "resource": origin.json,
     }
     return SpanRow(**values)  # type: ignore[arg-type]  # the fields are spelled out above

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ctx_collector.api.errors import error_body
-from ctx_collector.ingest.asgi import PATH as INGEST_PATH
+from ctx_collector.ingest.signals import SIGNALS
 from ctx_collector.settings import Settings
 
 COOKIE = "ctx_collector_session"
@@ -99,7 +99,7 @@ class Gate:
         bearer = bearer.strip() if scheme.lower() == "bearer" else ""
         if bearer and _same(bearer, self._token):
             return None
-        if path == INGEST_PATH:
+        if path in SIGNALS:
             if bearer and self._ingest_token is not None and _same(bearer, self._ingest_token):
                 return None
         elif _same(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), _session(self._token)):

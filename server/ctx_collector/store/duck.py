@@ -13,12 +13,15 @@ import duckdb
 
 from ctx_collector.errors import StartupError
 from ctx_collector.store.observations import (
+    LOG,
+    PROGRESS,
     SPAN_REJECTED,
     Observed,
     RegionSpan,
     RowError,
     SpanRow,
     StepTotals,
+    StoredLog,
     StoreError,
 )
 from ctx_collector.store.schema import INSERT, migrate
@@ -30,8 +33,8 @@ QUERY_SECONDS = 10.0
 _AFTER = f"""
     select seq, received_ns, name, started_ns, ended_ns, run, coalesce(attempt, 0), rank, world_size, pid, host, step,
         region, region_mode, region_source, verdict, regions_captured, regions_replayed, slots_compared, own_seconds,
-        case when name in ('{semconv.SPAN_STEP}', '{semconv.SPAN_SAID}', '{semconv.SPAN_EXIT}', '{SPAN_REJECTED}')
-            then attributes end,
+        case when name in ('{semconv.SPAN_STEP}', '{semconv.SPAN_SAID}', '{semconv.SPAN_EXIT}', '{SPAN_REJECTED}',
+            '{PROGRESS}') then attributes end,
         case when findings > 0 then events end, resource
     from spans where seq > ? and seq <= ? and run is not null and rank is not null order by seq
 """  # noqa: S608 - constants of semconv
@@ -51,6 +54,13 @@ _REGION_SPANS = f"""
         and ($step is null or step = $step)
     order by seq desc limit $limit
 """  # noqa: S608 - constants of semconv
+
+_LOGS = f"""
+    select rank, pid, host, started_ns, attributes from spans
+    where run = $run and coalesce(attempt, 0) = $attempt and rank is not null and name = '{LOG}'
+        and ($name is null or attributes->>'name' = $name) and ($rank is null or rank = $rank)
+    order by started_ns desc, seq desc limit $limit
+"""  # noqa: S608 - a constant
 
 # Errors that speak of the rows and not of the disk.
 _ROW_ERRORS = (
@@ -141,6 +151,11 @@ class DuckObservations:
         """Stored captures and replays, newest first."""
         asked = {"run": run, "attempt": attempt, "region": region, "rank": rank, "step": step, "limit": limit}
         return [RegionSpan._make(row) for row in self._read(_REGION_SPANS, asked)]
+
+    def logs(self, run: str, attempt: int, *, name: str | None, rank: int | None, limit: int) -> list[StoredLog]:
+        """Stored log records, newest first."""
+        asked = {"run": run, "attempt": attempt, "name": name, "rank": rank, "limit": limit}
+        return [StoredLog._make(row) for row in self._read(_LOGS, asked)]
 
     def close(self) -> None:
         """Release the file."""

@@ -7,6 +7,10 @@ from typing import NamedTuple, Protocol
 
 # The name of a row that stands for a span of a run that was rejected; its attributes have the `reason`.
 SPAN_REJECTED = "ctx_collector.rejected"
+# Of a row that has what metrics say of a process: the step under way, how long ago it last went on, its phase.
+PROGRESS = "ctx_collector.progress"
+# Of a row that is a log record: its attributes have `name`, `severity`, `body`, `attributes`.
+LOG = "ctx_collector.log"
 
 
 class StoreError(Exception):
@@ -60,7 +64,7 @@ class SpanRow(NamedTuple):
 class Observed(NamedTuple):
     """What detection reads of a run's span.
 
-    `attributes` only of step, said, exit and rejected spans, `events` only with findings.
+    `attributes` only of progress and of step, said, exit and rejected spans, `events` only with findings.
     """
 
     seq: int
@@ -112,6 +116,16 @@ class RegionSpan(NamedTuple):
     attributes: str
 
 
+class StoredLog(NamedTuple):
+    """A stored log record."""
+
+    rank: int
+    pid: int | None
+    host: str | None
+    time_ns: int
+    attributes: str  # JSON object: name, severity, body, attributes
+
+
 class Observations(Protocol):
     """Where spans are kept. One thread inserts and deletes; any thread may ask.
 
@@ -147,6 +161,9 @@ class Observations(Protocol):
         self, run: str, attempt: int, *, region: str | None, rank: int | None, step: int | None, limit: int
     ) -> list[RegionSpan]:
         """Stored captures and replays, newest first."""
+
+    def logs(self, run: str, attempt: int, *, name: str | None, rank: int | None, limit: int) -> list[StoredLog]:
+        """Stored log records, newest first."""
 
     def close(self) -> None:
         """Release the files."""

@@ -1,6 +1,8 @@
 """A receiver of OTLP/HTTP that keeps what it is sent: one JSON line a span, appended to a file.
 
-Usage: otlp_sink.py PORT FILE [status=503] [limit=BYTES] [sleep=S]   (port 0: any; the port is printed)
+Metrics and logs are kept as whole requests, in FILE.metrics and FILE.logs, a line of OTLP/JSON each.
+
+Usage: otlp_sink.py PORT FILE [status=503] [limit=BYTES] [sleep=S] [only=traces]   (port 0: any; the port is printed)
 """
 
 import gzip
@@ -10,6 +12,9 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from google.protobuf import json_format
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -46,6 +51,9 @@ def spans(request):
                 }
 
 
+WHOLE = {"metrics": ExportMetricsServiceRequest, "logs": ExportLogsServiceRequest}
+
+
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -57,7 +65,13 @@ class Handler(BaseHTTPRequestHandler):
         if len(body) > limit:
             status = 413
         answer = ExportTraceServiceResponse()
-        if status == 200:
+        signal = self.path.rpartition("/")[2]
+        if signal != OPTIONS.get("only", signal):
+            status = 404
+        elif status == 200 and signal in WHOLE:
+            with Path(f"{FILE}.{signal}").open("a") as file:
+                file.write(json_format.MessageToJson(WHOLE[signal].FromString(body), indent=None) + "\n")
+        elif status == 200:
             request = ExportTraceServiceRequest.FromString(body)
             with Path(FILE).open("a") as file:
                 for span in spans(request):

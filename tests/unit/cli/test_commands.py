@@ -23,7 +23,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_command_and_loads_nothing_heavy() -> None:
     done = command("--help")
     assert done.returncode == 0
-    for name in ("run", "serve", "runs", "alerts", "show", "explain", "report", "analyze", "bundle", "version"):
+    for name in ("run", "serve", "runs", "alerts", "show", "logs", "explain", "report", "analyze", "bundle", "version"):
         assert f"  {name} " in done.stdout
     code = (
         "import sys\nfrom ctx_tracer.cli import main\nsys.argv = ['ctx-tracer', '--help']\n"
@@ -99,7 +99,9 @@ def test_arguments_are_written_once(name: str, usage: str) -> None:
     assert command(name, "-h").stdout.splitlines()[0] == f"Usage: ctx-tracer {name} [OPTIONS] {usage}"
 
 
-@pytest.mark.parametrize("name", ["run", "serve", "runs", "alerts", "show", "explain", "doctor", "report", "version"])
+@pytest.mark.parametrize(
+    "name", ["run", "serve", "runs", "alerts", "show", "logs", "explain", "doctor", "report", "version"]
+)
 def test_help_is_for_people(name: str) -> None:
     done = command(name, "-h")
     assert done.returncode == 0

@@ -15,7 +15,7 @@ from ctx_collector.detect.heatmap import heat_map
 from ctx_collector.detect.outcome import outcome, run_status
 from ctx_collector.detect.persist import book_of, rows_of
 from ctx_collector.detect.state import Book, Changed
-from ctx_collector.store.observations import SPAN_REJECTED
+from ctx_collector.store.observations import PROGRESS, SPAN_REJECTED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +85,8 @@ def test_a_healthy_run(take):
         "host": "node-0",
         "step": 1_203,
         "last_seen_at": "1970-01-01T00:00:00.000Z",
+        "progress_at": None,
+        "phase": None,
         "status": "running",
         "exit": None,
         "severity": None,
@@ -108,6 +110,41 @@ def test_the_status_of_a_run(take, spans, later, status):
     run = take(*spans)
     assert run_status(run, 1_000 + later) == status
     assert (run.ended_ns is not None) == all(rank.exited for rank in run.ranks.values())
+
+
+def progress(rank: int, age: object, **fields) -> object:
+    told = {semconv.METRIC_PROGRESS_AGE: age, semconv.METRIC_STEP: 9, **fields.pop("told", {})}
+    return observed(PROGRESS, rank=rank, step=None, attributes=told, **fields)
+
+
+def test_progress_keeps_a_rank_of_a_long_step_from_being_silent(take):
+    later = 10 * MINUTE
+    run = take(step(0, 4), step(1, 4), progress(0, 599.5, received_ns=later, told={semconv.PHASE: "checkpoint"}))
+    told = run_detail(run, [0], later + 1)["ranks"]
+    assert [rank["status"] for rank in told] == ["running", "silent"]
+    assert [rank["progress_at"] for rank in told] == ["1970-01-01T00:00:00.500Z", None]
+    assert [rank["phase"] for rank in told] == ["checkpoint", None]
+    assert told[0]["step"] == 4  # which step is under way is no news of how the run went
+    assert book_of(rows_of(take.book, Changed(runs={run.key}, ranks={(run.key, 0)}))).find("r", None).ranks[0].phase
+
+
+@pytest.mark.parametrize("age", [None, "soon", float("nan"), 1e300])
+def test_progress_that_is_none_changes_nothing_else(take, age):
+    run = take(step(0, 4), progress(0, age, received_ns=5_000))
+    assert run.ranks[0].progress_ns in (None, 0)  # longer ago than there are clocks
+    assert run.ranks[0].last_seen_ns == 5_000
+
+
+def test_the_progress_of_another_process_is_not_that_of_the_rank(take):
+    run = take(step(0, 4), progress(0, 1.0, pid=99_999), exited(0), progress(0, 1.0, pid=99_999, received_ns=2_000))
+    assert run.ranks[0].progress_ns is None
+
+
+def test_log_records_that_were_lost_leave_the_verdict_as_it_is(take):
+    lost = {f"{semconv.DROPPED}export_logs": 3}
+    run = take(step(0, 1, attributes=lost), step(1, 1), region_span(rank=0), region_span(rank=1))
+    assert run_summary(run, NOW)["verdict"] == "match"
+    assert run_summary(run, NOW)["dropped"] == {"export_logs": 3}
 
 
 def test_the_end_of_a_forked_child_is_not_the_end_of_its_rank(take):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from ctx_collector.api import health, routes
 from ctx_collector.counters import METRICS
-from ctx_collector.ingest import asgi, otlp
+from ctx_collector.ingest import otlp
 from ctx_collector.ingest.asgi import _REASONS
+from ctx_collector.ingest.signals import SIGNALS
 from ctx_collector.settings import ENV_PREFIX, Settings
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -33,7 +34,7 @@ def test_nothing_is_documented_that_cannot_be_set():
 
 
 def test_every_endpoint_is_documented_and_every_documented_endpoint_is_there():
-    served = {asgi.PATH}
+    served = set(SIGNALS)
     for router in (routes.router, health.router):
         served |= {route.path.replace(":path", "") for route in router.routes}
     documented = set(re.findall(r"`(?:GET|POST) (/(?:api|v1|healthz|readyz|metrics)[^`?]*)", API))

@@ -179,6 +179,8 @@ def test_the_state_of_an_older_collector_is_taken_over(tmp_path):
     for table in ("texts", "speakers", "assemblies"):
         connection.execute(f"drop table {table}")
     connection.execute("alter table runs drop column unheard")
+    connection.execute("alter table ranks drop column progress_ns")
+    connection.execute("alter table ranks drop column phase")
     connection.execute("update alembic_version set version_num = 'r0001'")
     connection.commit()
     connection.close()

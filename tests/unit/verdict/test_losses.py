@@ -13,7 +13,7 @@ from ctx_tracer.verdict.losses import in_words
 DAEMON = Path(__file__).resolve().parents[3] / "ctx_tracer" / "daemon"
 COLLECTOR = Path(__file__).resolve().parents[3] / "server" / "ctx_collector"
 SEEN_IN_PART = ["slots_not_compared", "captured_before", "held_unsettled", "unknown_sources", "signatures_overflow"]
-EXPORT = ["queue_full", "evidence_full", "unreachable", "rejected", "too_large"]
+EXPORT = ["queue_full", "evidence_full", "unreachable", "rejected", "too_large", "logs"]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_every_reason_of_the_collector_has_words() -> None:
     fold = (COLLECTOR / "detect" / "fold.py").read_text(encoding="utf-8")
     reasons = set(re.findall(r'"((?:rejected|overflow)_[a-z]+)"', fold))
     rows = "".join((COLLECTOR / "ingest" / name).read_text(encoding="utf-8") for name in ("rows.py", "otlp.py"))
-    reasons |= {f"rejected_{reason}" for reason in re.findall(r'(?:RejectedError|reject)\("(\w+)"', rows)}
+    reasons |= {f"rejected_{reason}" for reason in re.findall(r'Rejected(?:Error)?\("(\w+)"', rows)}
     assert len(reasons) == 8
     for reason in reasons:
         assert reason not in in_words({reason: 1})

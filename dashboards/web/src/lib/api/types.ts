@@ -35,6 +35,10 @@ export interface Rank {
   host: string | null
   step: number | null
   last_seen_at: string
+  /** When it last did anything; null where its daemon did not say. */
+  progress_at: string | null
+  /** What the program has declared that it is doing. */
+  phase: string | null
   status: RunStatus
   /** Null where the end was not seen. */
   exit: RankExit | null
