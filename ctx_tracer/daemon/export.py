@@ -35,6 +35,8 @@ BATCH = 256  # spans a request: a few hundred kilobytes
 _UNAUTHORIZED = ("HTTP 401", "HTTP 403")
 _WITH_ONE = "set CTX_TRACER_TOKEN to its ingest token"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+# What a receiver of metrics or logs may take of the time of spans.
+_EXTRA_TIMEOUT_S = 2.0
 
 
 def is_evidence(span: ReadableSpan) -> bool:
@@ -149,6 +151,8 @@ class Exporter(SpanProcessor):
             self._deadline = time.monotonic() + grace_s
             for lane in self._lanes():
                 lane.route.not_before = 0.0  # one more try at once, now that the end is near
+            if self._progress is not None:
+                self._progress.waiting.clear()  # how the processes ended says more
             self._wake.notify()
         while self._thread.is_alive() and self._time_left() > -0.5 and not cancelled():
             self._thread.join(0.05)
@@ -172,15 +176,18 @@ class Exporter(SpanProcessor):
         )
 
     def _lanes(self) -> list[_Lane]:
-        """What goes first comes first."""
-        lanes = (self._evidence, self._progress, self._logs, self._routine)
+        """What goes first comes first; when the end is near, all spans before logs."""
+        extra = (self._progress, self._logs)
+        spans_first = self._deadline is not None
+        lanes = (self._evidence, self._routine, *extra) if spans_first else (self._evidence, *extra, self._routine)
         return [lane for lane in lanes if lane is not None]
 
     def _run(self) -> None:
         while (lane := self._take()) is not None:
             sender = lane.route.sender
             items = lane.in_flight[0] if lane is self._progress else lane.in_flight
-            answer = sender.send(items, max(self._time_left(), 0.1))
+            left = max(self._time_left(), 0.1)
+            answer = sender.send(items, left if lane.route is self._traces else min(left, _EXTRA_TIMEOUT_S))
             with self._wake:
                 settle = self._settle if lane.route is self._traces else self._settle_extra
                 line = settle(lane, answer)
@@ -247,8 +254,8 @@ class Exporter(SpanProcessor):
             return f"{url} takes no {signal.name} ({answer.reason}): none are sent; traces are not affected"
         if answer.again or (answer.too_large and len(lane.in_flight) > 1):
             lane.batch = max(len(lane.in_flight) // 2, 1) if answer.too_large else lane.batch
-            if lane is self._progress and lane.waiting:
-                lane.in_flight = []  # what waits is newer
+            if lane is self._progress and (lane.waiting or self._deadline is not None):
+                lane.in_flight = []  # what waits is newer, or how the processes ended is
             else:
                 lane.put_back()
             lane.route.rest(answer.after_s)

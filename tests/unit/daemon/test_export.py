@@ -69,6 +69,7 @@ class Receiver:
         self.answers: dict[str, Answer] = defaultdict(lambda: Answer(accepted=True))
         self.taken: dict[str, list[Any]] = defaultdict(list)
         self.asked: dict[str, threading.Event] = defaultdict(threading.Event)
+        self.took: dict[str, threading.Event] = defaultdict(threading.Event)
         self.said: list[str] = []
         senders = {signal: _Sender(signal, self) for signal in (TRACES, METRICS, LOGS)}
         self.exporter = Exporter(senders, self.said.append)
@@ -86,6 +87,7 @@ class _Sender(Sender):
         answer = self._receiver.answers[self.signal.name]
         if answer.accepted:
             self._receiver.taken[self.signal.name] += items
+            self._receiver.took[self.signal.name].set()
         self._receiver.asked[self.signal.name].set()
         return answer
 
@@ -99,6 +101,7 @@ def test_each_signal_goes_its_own_way() -> None:
     receiver.span(1)
     receiver.exporter.progress(["rank 0", "rank 1"])
     receiver.exporter.log("stacks")
+    assert receiver.asked["metrics"].wait(10)
     receiver.exporter.close(5)
     assert [s.name for s in receiver.taken["traces"]] == ["train step"]
     assert (receiver.taken["metrics"], receiver.taken["logs"]) == (["rank 0", "rank 1"], ["stacks"])
@@ -115,6 +118,7 @@ def test_a_receiver_that_does_not_take_a_signal_is_sent_no_more_of_it(signal: st
     for _ in range(3):
         send(["something"])
     receiver.span(2)
+    assert receiver.asked[signal].wait(10)
     receiver.exporter.close(5)
     assert receiver.said == [
         f"http://receiver/v1/{signal} takes no {signal} (HTTP 404): none are sent; traces are not affected"
@@ -145,8 +149,22 @@ def test_when_the_receiver_is_back_the_newest_metrics_and_all_logs_come() -> Non
         receiver.exporter.progress([number])
         receiver.exporter.log(number)
     assert receiver.asked["logs"].wait(10)
-    receiver.answers["metrics"] = receiver.answers["logs"] = Answer(accepted=True)
+    for signal in ("metrics", "logs"):
+        receiver.answers[signal] = Answer(accepted=True)
+        assert receiver.took[signal].wait(10)
     receiver.exporter.close(5)
     assert receiver.taken["logs"] == list(range(20))
-    assert receiver.taken["metrics"][-1] == 19
+    assert receiver.taken["metrics"] == [19]
+    assert receiver.exporter.dropped() == {}
+
+
+def test_at_the_end_no_metrics_are_sent_any_more() -> None:
+    receiver = Receiver()
+    receiver.answers["metrics"] = BUSY
+    receiver.exporter.progress(["rank 0"])
+    assert receiver.asked["metrics"].wait(10)
+    receiver.answers["metrics"] = Answer(accepted=False, again=True, after_s=30, reason="HTTP 503")
+    receiver.span(1)
+    receiver.exporter.close(5)
+    assert len(receiver.taken["traces"]) == 1
     assert receiver.exporter.dropped() == {}
