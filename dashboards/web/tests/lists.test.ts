@@ -48,6 +48,7 @@ describe('steps', () => {
     ({ step: n, ended_at: new Date(second * 1000).toISOString(), own_seconds: own }) as Step
   it('take from the end of the one before; a gap is not a long step', () => {
     expect(timed([step(9, 30), step(5, 12), step(4, 10)]).map((one) => one.seconds)).toEqual([null, 2, null])
+    expect(timed([{ ...step(6, 0), ended_at: null }, step(5, 12)]).map((one) => one.seconds)).toEqual([null, null])
   })
   it('tell the share of the tracer', () => {
     expect(overhead([step(3, 3), step(2, 2), step(1, 1)])).toEqual({ seconds: 0.001, share: 0.001 })

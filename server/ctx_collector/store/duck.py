@@ -39,12 +39,13 @@ _AFTER = f"""
     from spans where seq > ? and seq <= ? and run is not null and rank is not null order by seq
 """  # noqa: S608 - constants of semconv
 
-_STEPS = """
+_STEPS = f"""
     select step, count(distinct rank), sum(regions_captured)::bigint, sum(regions_replayed)::bigint,
-        sum(slots_compared)::bigint, sum(findings)::bigint, max(ended_ns), max(own_seconds)
+        sum(slots_compared)::bigint, sum(findings)::bigint,
+        max(ended_ns) filter (name = '{semconv.SPAN_STEP}'), max(own_seconds)
     from spans where run = ? and coalesce(attempt, 0) = ? and step is not null
     group by step order by step desc limit ?
-"""
+"""  # noqa: S608 - a constant
 
 _REGION_SPANS = f"""
     select name, rank, step, started_ns, ended_ns, attributes from spans

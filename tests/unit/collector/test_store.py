@@ -93,11 +93,14 @@ def test_steps_are_totals_over_ranks(duck):
             row(2, step=7, rank=1, regions_captured=3, own_seconds=0.2, ended_ns=40, findings=1),
             row(3, step=8, rank=0),
             row(4, step=7, rank=0, name=semconv.SPAN_REPLAY, findings=2),
+            row(7, step=7, rank=0, name=semconv.SPAN_SAID, ended_ns=90),  # said of it when it was over
+            row(8, step=10, rank=0, name=semconv.SPAN_CAPTURE, ended_ns=95),  # a step under way
             row(5, step=9, run="other"),
             row(6, step=9, attempt=1),
         ]
     )
-    eight, seven = duck.steps("r", 0, 10)
+    ten, eight, seven = duck.steps("r", 0, 10)
+    assert (ten.step, ten.ended_ns) == (10, None)
     assert (eight.step, eight.ranks, eight.regions_captured) == (8, 1, None)
     assert seven == (7, 2, 5, None, None, 3, 50, 0.2)
     assert len(duck.steps("r", 0, 1)) == 1

@@ -9,9 +9,13 @@ export interface TimedStep extends Step {
 export function timed(steps: readonly Step[]): TimedStep[] {
   return steps.map((step, i) => {
     const before = steps[i + 1]
-    const seconds = before && before.step === step.step - 1 ? (Date.parse(step.ended_at) - Date.parse(before.ended_at)) / 1000 : null
-    return { ...step, seconds: seconds !== null && seconds >= 0 ? seconds : null }
+    const seconds = before?.step === step.step - 1 ? (ended(step) - ended(before)) / 1000 : NaN
+    return { ...step, seconds: seconds >= 0 ? seconds : null }
   })
+}
+
+function ended(step: Step): number {
+  return step.ended_at === null ? NaN : Date.parse(step.ended_at)
 }
 
 function median(values: number[]): number | null {

@@ -79,7 +79,8 @@ export interface Step {
   regions_replayed: number
   slots_compared: number
   findings: number
-  ended_at: string
+  /** Of the last rank; null for a step under way. */
+  ended_at: string | null
   own_seconds: number | null
 }
 
