@@ -54,10 +54,11 @@ def steps(folder: Path, rank: int = 0) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def goes_on(folder: Path, more: int = 4) -> None:
+def goes_on(folder: Path, more: int = 4, job: subprocess.Popen[str] | None = None) -> None:
     """Wait until so many more steps are over."""
     wanted = steps(folder) + more
-    until(lambda: steps(folder) >= wanted)
+    until(lambda: steps(folder) >= wanted or (job is not None and job.poll() is not None))
+    assert job is None or job.poll() is None, (job.returncode, (folder / "train.log").read_text()[-2000:])
 
 
 def of(folder: Path) -> list[dict]:
@@ -130,8 +131,8 @@ def test_whoever_attaches_is_killed(newest_paddle: PaddleEnvironment, tmp_path: 
         assert ctx_tracer("attach", job.pid).returncode == 0
         took = time.monotonic() - began
         assert ctx_tracer("off", job.pid).returncode == 0
+        until(lambda: "off" in {p["state"] for p in of(tmp_path)})  # at the end of its current step
         assert ctx_tracer("attach", job.pid).returncode == 1, "off for good"
-        assert "off" in {p["state"] for p in of(tmp_path)}
         goes_on(tmp_path)
     (tmp_path / "loss.0").unlink()
     with training(newest_paddle, tmp_path) as job:
@@ -141,7 +142,7 @@ def test_whoever_attaches_is_killed(newest_paddle: PaddleEnvironment, tmp_path: 
             time.sleep(took * tenth / 10)
             attacher.kill()
             attacher.wait()
-            goes_on(tmp_path, 2)
+            goes_on(tmp_path, 2, job)
             ctx_tracer("detach", job.pid)
         assert ctx_tracer("attach", job.pid).returncode == 0
         goes_on(tmp_path)
