@@ -16,6 +16,7 @@ from typing import Any
 
 from processes import (
     adopt_orphans,
+    claim,
     end_orphans,
     fetch,
     free_port,
@@ -143,7 +144,7 @@ def choose_port(wanted: int | None) -> int:
         raise DemoError(f"port {wanted} is taken; leave --port out and a free one is used")
     if wanted is not None:
         return wanted
-    return USUAL_PORT if port_is_free(USUAL_PORT) else free_port()
+    return USUAL_PORT if claim(USUAL_PORT) and port_is_free(USUAL_PORT) else free_port()
 
 
 def serve_command(port: int, folder: Path) -> list[str]:

@@ -23,6 +23,9 @@ FOREIGN = ("CTX_TRACER_", "CTX_COLLECTOR_", "OTEL_", "PADDLE_", "PYTHONPATH", "C
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+_claims: list[socket.socket] = []
+
+
 def port_is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback address."""
     with socket.socket() as probe:
@@ -32,6 +35,21 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def claim(port: int) -> bool:
+    """Whether no other demo has claimed this port; two that start together would both find it free.
+
+    Held until this process ends.
+    """
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0ctx-tracer-demo-{port}")
+    except OSError:
+        name.close()
+        return False
+    _claims.append(name)
+    return True
 
 
 def free_port() -> int:

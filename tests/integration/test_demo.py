@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib
 import io
@@ -392,6 +393,23 @@ def test_a_taken_port_is_said_in_one_line(newest_paddle: PaddleEnvironment) -> N
 
     assert ended.returncode == 1
     assert ended.stdout.splitlines() == [f"demo: port {port} is taken; leave --port out and a free one is used"]
+
+
+def test_two_demos_that_start_together_have_two_collectors() -> None:
+    program = "import demo, sys; print(demo.choose_port(None), flush=True); sys.stdin.read()"
+    with contextlib.ExitStack() as stack:
+        demos = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", program], cwd=DEMO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            for _ in range(2)
+        ]
+        ports = [demo.stdout.readline() for demo in demos if demo.stdout is not None]
+        for demo in demos:
+            demo.communicate()
+    assert len({int(port) for port in ports}) == 2
 
 
 def test_an_environment_without_paddle_is_said_in_one_line(tmp_path: Path) -> None:
